@@ -41,7 +41,7 @@ export function onClickHouse(
 // 25.8 unless they name versions: canary, rights, own-server, server, long-writes, kill-stack, clickhouse-away.
 // The whole suites on every server: vitest.servers.config.ts.
 const INGEST = [
-  'test/integration/ingest/{dead-letters,examples,marks,reconcile,replays-at-once,token-semantics}.test.ts',
+  'test/integration/ingest/{dead-letters,examples,marks,open-replays,reconcile,replays-at-once,token-semantics}.test.ts',
 ];
 
 export default defineConfig({

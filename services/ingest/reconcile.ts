@@ -59,7 +59,9 @@ export function ledgerKeptSince(): number {
 }
 
 /** The end of a fault of rows that no batch of the ledger has. */
-export const ORPHANS = 'rows belong to no batch of the ledger';
+const ORPHANS = 'rows belong to no batch of the ledger';
+/** In faults of what was killed: ingest completes it. The second one is of reconcile.sql. */
+export const UNFINISHED = [ORPHANS, 'the replay of a dead letter is not done'];
 
 /**
  * Proves from the tables and the ledger, per topic and partition and from the first offset ever taken:

@@ -18,6 +18,7 @@ import { startConsumer, type RunningConsumer } from './consumer.ts';
 import { createLedger } from './delivery/ledger.ts';
 import { createRegister } from './delivery/register.ts';
 import { createIngestMetrics, type IngestMetrics } from './metrics.ts';
+import { keepReplaysComplete } from './open-replays.ts';
 import { createShardOf, ofPartition } from './shard.ts';
 import { createStore, type StoreContext } from './store.ts';
 
@@ -93,13 +94,12 @@ export async function startIngest({
   const decoders = createDecoders(settings, clock, (outcome) => metrics.schemaLookups.inc({ outcome }));
   const shardOf = createShardOf(clickhouse);
   const ledgers = new Map(shards.map((shard) => [shard, createLedger(shard)]));
+  const today = { clock, retentionDays: settings.RAW_RETENTION_DAYS, maxEventBytes: settings.MAX_EVENT_BYTES };
   const context: Omit<StoreContext, 'clickhouse'> = {
+    ...today,
     shardOf,
     metrics,
-    clock,
     group: settings.KAFKA_GROUP_ID,
-    retentionDays: settings.RAW_RETENTION_DAYS,
-    maxEventBytes: settings.MAX_EVENT_BYTES,
     register: createRegister(clickhouse, clock, createClockWatch(metrics, logger)),
     ledger: async (row) => await ledgers.get(await shardOf(row.topic, row.partition))!(row),
   };
@@ -142,7 +142,17 @@ export async function startIngest({
       );
     },
   });
-  return { name: 'ingest', ...consumer };
+  const stopping = new AbortController();
+  const replaying = { ...today, decoders, rawAvroTopics: settings.KAFKA_RAW_AVRO_TOPICS };
+  for (const shard of shards) void keepReplaysComplete({ ...replaying, clickhouse: shard }, logger, stopping.signal);
+  return {
+    name: 'ingest',
+    ...consumer,
+    stop: async () => {
+      stopping.abort();
+      await consumer.stop();
+    },
+  };
 }
 
 /** Batches that are sent to a server at a time; those that take long do not count. */

@@ -16,6 +16,7 @@ export const statements = {
   deadLetters: read('sql/dead_letters.sql'),
   deadLetter: read('sql/dead_letter.sql'),
   replayState: read('sql/replay_state.sql'),
+  openReplays: read('sql/open_replays.sql'),
   rowsAt: read('sql/rows_at.sql'),
   markReplayed: read('sql/mark_replayed.sql'),
   badShare: read('sql/bad_share.sql'),

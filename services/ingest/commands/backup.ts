@@ -11,7 +11,7 @@ export const backupCommand: Command<Args, BackupResult> = {
   name: 'backup',
   about: `PLACE is one of BACKUP_PLACES: with BACKUP_PLACES=local=/var/backups/sluice, local/monday is a backup. The running npm start reads that
 setting; if none runs, the command does.
-Nothing may be ingested meanwhile: stop npm start (the command then opens the data folder itself) or the ingest service.
+Before, stop npm start (the command then opens the data folder itself), or the services ingest and rollup.
 After a restore, ingest continues where the ledger ends. It reads what came after the backup from Kafka again, once.`,
   by: 'do',
   forms: {

@@ -1,8 +1,8 @@
 import { form, type Command } from '../../../common/command/command.ts';
-import { ORPHANS, reconcile, type Reconciliation } from '../reconcile.ts';
+import { reconcile, UNFINISHED, type Reconciliation } from '../reconcile.ts';
 
-const UNFINISHED = `
-A process that was killed leaves such rows of its last batches. The next start of ingest completes them: start it, then repeat.`;
+const HINT = `
+A process that was killed leaves such rows of its last batches and replays. The next start of ingest completes them: start it, then repeat.`;
 
 export const reconcileCommand: Command<Record<string, never>, Reconciliation> = {
   name: 'reconcile',
@@ -15,7 +15,7 @@ export const reconcileCommand: Command<Record<string, never>, Reconciliation> = 
   },
   run: ({ clickhouse, settings }) => reconcile(clickhouse, settings.RAW_RETENTION_DAYS),
   print: ({ ok, partitions, faults }) => {
-    const hint = faults.some((f) => f.endsWith(ORPHANS)) ? UNFINISHED : '';
+    const hint = faults.some((f) => UNFINISHED.some((u) => f.includes(u))) ? HINT : '';
     // the columns are the keys of a row, in the order of reconcile.sql
     const table = [Object.keys(partitions[0] ?? {}), ...partitions.map((row) => Object.values(row).map(String))];
     const widths = table[0]!.map((_, i) => Math.max(...table.map((row) => row[i]!.length)));

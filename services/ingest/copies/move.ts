@@ -24,6 +24,9 @@ const CHUNK_BYTES = 16 * 1024 * 1024;
 /** rows as they are: nothing merged, nothing taken for a repetition */
 const INSERT_SETTINGS = { insert_deduplicate: 0, optimize_on_insert: 0 } as const;
 
+/** What a build of a rollup fills (services/rollup/build.ts). */
+const SIDE_TABLE = /_(build|repair)_\d+_[0-9a-f]{8}$/;
+
 export type Moved = Awaited<ReturnType<typeof moveTables>>;
 
 interface Table {
@@ -61,10 +64,10 @@ export async function moveTables(from: ClickHouse, to: ClickHouse, retentionDays
     logger.info({ table: table.name, rows: table.rows }, 'table_moved');
   };
   // parts that are read one after the other must stay, and rows must not be merged before they are counted
-  const merging = (await select<Table>(from, statements.tablesToMove)).filter(isStored);
+  const merging = (await readTables(from)).filter(isStored);
   try {
     for (const { name } of merging) await merges('STOP', from, source, name);
-    const tables = await select<Table>(from, statements.tablesToMove);
+    const tables = await readTables(from);
     const stored = await storedTables(from, to, tables);
     const viewed = stored.filter(({ shares }) => shares.some((s) => s.isViewed));
     const begin = async (table: StoredTable): Promise<void> => {
@@ -86,6 +89,19 @@ export async function moveTables(from: ClickHouse, to: ClickHouse, retentionDays
     // each of them, although another one fails
     await Promise.all(merging.map(({ name }) => merges('START', from, source, name)));
   }
+}
+
+/**
+ * Throws StartError if a build of a rollup has left its side table. It runs, or it was killed, and the rollup may lack
+ * rows or have them twice: the side table tells that to the build that repeats it, and only where it is.
+ */
+async function readTables(from: ClickHouse): Promise<Table[]> {
+  const tables = await select<Table>(from, statements.tablesToMove);
+  const side = tables.find(({ name }) => SIDE_TABLE.test(name));
+  if (side === undefined) return tables;
+  throw new StartError(
+    `a build of a rollup has not ended (table ${side.name}): let npm start or the rollup service run until npm run rollup -- status shows no pending period and no repair, stop it, and repeat`,
+  );
 }
 
 /** Of one table at a time: a server may have other databases, which go on merging. */

@@ -18,6 +18,7 @@ interface Progress {
   /** unix milliseconds; 0 = nothing was ever ingested */
   readonly last_evaluated_at: number;
   readonly replay_steps: number;
+  readonly days_dropped: number;
   readonly rollup_steps: number;
   readonly repairs_done: string;
 }
@@ -52,13 +53,15 @@ export async function assertQuiescent(
     ...all,
     batches: all.batches + of.batches,
     replay_steps: all.replay_steps + of.replay_steps,
+    days_dropped: all.days_dropped + of.days_dropped,
     last_evaluated_at: Math.max(all.last_evaluated_at, of.last_evaluated_at),
   }));
 }
 
 /**
  * Throws StartError where something was recorded since: what was copied meanwhile does not fit together. A rollup that
- * was copied before a repair, and the catalogue or the repairs after it, would lack rows of which nothing says so.
+ * was copied before a repair, and the catalogue or the repairs after it, would lack rows of which nothing says so. So
+ * would a raw table that was copied after retention dropped a day, and `expired_days` before it.
  */
 export async function assertQuiescentSince(clickhouse: ClickHouse, since: Progress, what: string): Promise<void> {
   const now = await assertQuiescent(clickhouse, what, since.counted_since);
@@ -66,6 +69,8 @@ export async function assertQuiescentSince(clickhouse: ClickHouse, since: Progre
     throw new StartError(`${what} is not to be used: ingest wrote meanwhile; stop it and repeat`);
   if (now.replay_steps !== since.replay_steps)
     throw new StartError(`${what} is not to be used: a dead letter was replayed meanwhile; repeat`);
+  if (now.days_dropped !== since.days_dropped)
+    throw new StartError(`${what} is not to be used: the rollup service dropped a day meanwhile; repeat`);
   if (now.rollup_steps !== since.rollup_steps || now.repairs_done !== since.repairs_done)
     throw new StartError(
       `${what} is not to be used: the rollup service built something meanwhile; repeat, or stop it for that time`,

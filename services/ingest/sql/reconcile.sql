@@ -36,7 +36,8 @@ WITH
             count() AS dead_found,
             uniqExact(l.kafka_offset) AS dead_distinct,
             countIf(isNotNull(p.replayed_at)) AS replayed,
-            countIf(isNotNull(p.replayed_at) AND ifNull(toUnixTimestamp64Micro(p.timestamp) >= greatest({cutoff:Int64}, ifNull(e.before_micros, 0)), true)) AS replayed_within_retention
+            countIf(isNotNull(p.replayed_at) AND ifNull(toUnixTimestamp64Micro(p.timestamp) >= greatest({cutoff:Int64}, ifNull(e.before_micros, 0)), true)) AS replayed_within_retention,
+            countIf(isNull(p.replayed_at) AND (l.kafka_topic, l.kafka_incarnation, l.kafka_partition, l.kafka_offset) IN (SELECT kafka_topic, kafka_incarnation, kafka_partition, kafka_offset FROM dead_letter_replays)) AS announced
         FROM dead_letters AS l
         LEFT ANY JOIN (SELECT * FROM dead_letter_replays WHERE done) AS p ON p.kafka_topic = l.kafka_topic AND p.kafka_incarnation = l.kafka_incarnation AND p.kafka_partition = l.kafka_partition AND p.kafka_offset = l.kafka_offset
         LEFT JOIN expired AS e ON e.source = l.source
@@ -55,8 +56,9 @@ WITH
                 toUnixTimestamp64Milli(r.written_at) < {kept_since:Int64}, '',
                 ifNull(d.dead_found, 0) != r.dead_lettered OR ifNull(d.dead_distinct, 0) != r.dead_lettered, 'dead letters differ from the ledger',
                 isNotNull(r.min_timestamp) AND toUnixTimestamp64Micro(assumeNotNull(r.min_timestamp)) < greatest({cutoff:Int64}, ifNull(e.before_micros, 0)), '',
-                ifNull(w.found, 0) NOT BETWEEN r.stored + ifNull(d.replayed_within_retention, 0) AND r.stored + ifNull(d.replayed, 0), 'rows differ from the ledger',
+                ifNull(w.found, 0) NOT BETWEEN r.stored + ifNull(d.replayed_within_retention, 0) AND r.stored + ifNull(d.replayed, 0) + ifNull(d.announced, 0), 'rows differ from the ledger',
                 ifNull(w.found_distinct, 0) != ifNull(w.found, 0), 'an offset is stored twice',
+                ifNull(w.found, 0) > r.stored + ifNull(d.replayed, 0), 'the replay of a dead letter is not done',
                 '') AS fault
         FROM ranges AS r
         LEFT JOIN raw AS w ON w.kafka_topic = r.topic AND w.kafka_incarnation = r.incarnation AND w.kafka_partition = r.partition AND w.batch_last = r.last

@@ -4,7 +4,7 @@ import { systemClock } from '../../../common/clock.ts';
 import { form, type Command } from '../../../common/command/command.ts';
 import { UsageError } from '../../../common/errors.ts';
 import { engineClock, readRollups, statements, type Rollup } from '../catalogue.ts';
-import { isoTime, type Context } from '../context.ts';
+import { isLasting, isoTime, type Context } from '../context.ts';
 import { tableName } from '../view-sql.ts';
 import { createRollupMetrics } from '../metrics.ts';
 import { readOpenRepairs, repairOpen, requestRepair, type Repair } from '../repairs.ts';
@@ -64,10 +64,11 @@ function readTime(name: string, value: string): number {
 const WHY: Readonly<Record<Repair['outcome'], string>> = {
   '': 'not tried yet',
   built: 'built',
-  unfinished: 'open batches: start ingest, which completes them',
+  unfinished: 'open batches or replays of dead letters: start ingest, which completes them',
   incomplete: 'raw has fewer rows than the ledger counts: see SluiceRollupSourceIncomplete in docs/runbook.md',
   busy: 'rows kept arriving',
   taken: 'another process builds it',
+  failed: 'ClickHouse refused it: see rollup_work_failed in the log',
   differs: 'it still differs from raw after the rebuild: see rollup_repair_failed in the log',
 };
 
@@ -148,7 +149,7 @@ export const rollupCommand: Command<Args, Result> = {
     while (left.length > 0 && performance.now() < until) {
       await repairOpen(context);
       left = (await readOpenRepairs(clickhouse)).filter(isAsked);
-      if (left.length > 0 && left.every((r) => r.outcome === 'incomplete' || r.outcome === 'differs')) break;
+      if (left.length > 0 && left.every((r) => isLasting(r.outcome))) break;
       if (left.length > 0) await sleep(RETRY_MS);
     }
     return {

@@ -261,10 +261,45 @@ describe('from the embedded engine to a server', () => {
     await world.expectExact(server);
   });
 
+  test('not while a build of a rollup has left its side table, which a backup has', async () => {
+    const side = 'api_requests_v1_repair_1709596800_0123abcd';
+    await embedded.execute({ sql: `CREATE TABLE ${side} AS api_requests_v1` });
+    try {
+      await expect(inDatabase('side', (empty) => moveTables(embedded, empty, 90, testLogger))).rejects.toThrow(
+        `a build of a rollup has not ended (table ${side})`,
+      );
+      await createBackup({ clickhouse: embedded, places, logger: testLogger }, { place: 'local/side' });
+    } finally {
+      await embedded.execute({ sql: `DROP TABLE ${side}` });
+    }
+    await inDatabase('with_side', async (empty) => {
+      await restoreBackup(
+        { clickhouse: empty, places, logger: testLogger },
+        { place: 'local/side', database: 'sluice' },
+      );
+      expect(await empty.read({ sql: `SELECT count() FROM ${side}`, format: 'TSV' })).toMatchObject({
+        body: Buffer.from('0\n'),
+      });
+    });
+  });
+
   test('not into a database that has tables', async () => {
     await expect(moveTables(embedded, server, 90, testLogger)).rejects.toThrow('empty database');
   });
 });
+
+/** Runs `work` on an empty database of the embedded engine's version. */
+async function inDatabase(name: string, work: (clickhouse: ClickHouse) => Promise<unknown>): Promise<void> {
+  const home = await openServer({ url: twin.url, logger: testLogger });
+  await home.execute({ sql: `CREATE DATABASE ${name}` });
+  await home.close();
+  const clickhouse = await openServer({ url: twin.url.replace(/\/sluice$/, `/${name}`), logger: testLogger });
+  try {
+    await work(clickhouse);
+  } finally {
+    await clickhouse.close();
+  }
+}
 
 describe('what is recorded while tables are copied', () => {
   /** Does `work` when the engine has read the tables of a backup, or before any table is moved. */
@@ -305,7 +340,10 @@ describe('what is recorded while tables are copied', () => {
       undefined,
     );
 
-  test('a step of a replay, a repair that is done, or a period of a new version: the copy is not to be used', async () => {
+  const dropDay = (): Promise<void> =>
+    embedded.execute({ sql: "INSERT INTO expired_days SELECT 'edge_logs', toDateTime(86400), toDateTime(86400)" });
+
+  test('a step of a replay, a repair that is done, a period of a new version, or a day that retention drops: the copy is not to be used', async () => {
     const home = await openServer({ url: twin.url, logger: testLogger });
     await home.execute({ sql: 'CREATE DATABASE refused' });
     await home.close();
@@ -336,6 +374,7 @@ describe('what is recorded while tables are copied', () => {
       );
       await expect(back('local/replayed', replay)).rejects.toThrow('a dead letter was replayed meanwhile');
       await expect(back('local/built', step)).rejects.toThrow('the rollup service built something meanwhile');
+      await expect(back('local/dropped', dropDay)).rejects.toThrow('the rollup service dropped a day meanwhile');
     } finally {
       await refused.close();
     }
