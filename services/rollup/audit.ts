@@ -1,6 +1,18 @@
 import { select } from '../../common/clickhouse/clickhouse.ts';
 import { readRollups, statements, type Rollup } from './catalogue.ts';
-import { agreedNow, ceilTo, DAY, floorTo, HOUR, isoTime, MINUTE, onShards, valuesOf, type Context } from './context.ts';
+import {
+  agreedNow,
+  attempt,
+  ceilTo,
+  DAY,
+  floorTo,
+  HOUR,
+  isoTime,
+  MINUTE,
+  onShards,
+  valuesOf,
+  type Context,
+} from './context.ts';
 import { ALL_TIME, tableName, type Span } from './view-sql.ts';
 import { newestPeriod } from './periods.ts';
 import { placeOf, requestRepair, settledDifferences, type Difference, type Settled } from './repairs.ts';
@@ -26,18 +38,21 @@ const MOST_LOOKS = 3;
 export function createAudit(context: Context) {
   const { metrics, settings } = context;
   let nextNight: number | undefined;
-  /** what has been compared (placeOf) of the minutes up to `to`, and of the days; undefined if nothing is left */
-  let round: { readonly to: number; readonly done: Set<string> } | undefined;
-  let night: Set<string> | undefined;
+  /** of the minutes up to `to`; undefined if nothing is left */
+  let round: (Compared & { readonly to: number }) | undefined;
+  /** of the days; undefined before the first time */
+  let night: Compared | undefined;
+  /** when what failed of them is compared again */
+  let retryAt = 0;
   /** event time up to which minutes were compared, by placeOf */
   const audited = new Map<string, number>();
 
   async function compareMinutes(now: number): Promise<number> {
     const latest = floorTo(now - LAG, MINUTE);
     // what can be reached is compared every hour, however long the rest is lost
-    if (round === undefined || latest < round.to || latest >= round.to + HOUR) round = { to: latest, done: new Set() };
-    const { to, done } = round;
-    const asked = await onEach(context, done, async (shard, rollup) => {
+    if (round === undefined || latest < round.to || latest >= round.to + HOUR) round = { to: latest, ...nothing() };
+    const { to } = round;
+    const asked = await onEach(context, round, async (shard, rollup) => {
       const place = placeOf(shard, rollup);
       const last = audited.get(place);
       if (last === undefined) {
@@ -51,7 +66,9 @@ export function createAudit(context: Context) {
       if ('unfinished' in found) return 0;
       const requested = await ask(context, rollup, found);
       audited.set(place, to);
-      if (onShards(context).every((of) => audited.get(placeOf(of, rollup)) === to))
+      const places = onShards(context).map((of) => placeOf(of, rollup));
+      // whoever watches this also learns of closed periods that cannot be compared
+      if (places.every((of) => audited.get(of) === to && night?.failed.has(of) !== true))
         metrics.auditedTo.set({ rollup: rollup.name }, to);
       return requested;
     });
@@ -61,11 +78,13 @@ export function createAudit(context: Context) {
 
   async function compareNight(now: number): Promise<number> {
     nextNight = Math.min(nextNight ?? firstNight(now), nightAfter(now));
-    if (now >= nextNight) [night, nextNight] = [new Set(), nightAfter(now)];
+    if (now >= nextNight) [night, nextNight] = [nothing(), nightAfter(now)];
     if (night === undefined) return 0;
-    const asked = await compareDays(context, settings.ROLLUP_AUDIT_DAYS, night);
-    night = undefined;
-    return asked;
+    if (now >= retryAt || now < retryAt - HOUR) {
+      night.failed.clear();
+      retryAt = now + HOUR;
+    }
+    return await compareDays(context, settings.ROLLUP_AUDIT_DAYS, night);
   }
 
   return async (): Promise<number> => {
@@ -77,50 +96,76 @@ export function createAudit(context: Context) {
   };
 }
 
+/** Names of rollups on shards (placeOf), and of periods that they were compared in. */
+interface Compared {
+  readonly done: Set<string>;
+  /** what ClickHouse refused: it is tried again in the next hour */
+  readonly failed: Set<string>;
+}
+
+const nothing = (): Compared => ({ done: new Set(), failed: new Set() });
+
 /**
- * Does the work for each rollup on each shard that `done` lacks. One that fails keeps no other from it: its error is
- * thrown after the last one. Returns the sum of what the work returns.
+ * Does the work for each rollup on each shard that is neither done nor failed. One that fails keeps no other from it: that
+ * a shard cannot be reached is thrown after the last one. Returns the sum of what the work returns.
  */
 async function onEach(
   context: Context,
-  done: Set<string>,
+  { done, failed }: Compared,
   work: (shard: Context, rollup: Rollup) => Promise<number>,
 ): Promise<number> {
   const rollups = (await readRollups(context.clickhouse)).filter((r) => r.state === 'serving');
-  const results: PromiseSettledResult<number>[] = [];
+  const results: PromiseSettledResult<number | undefined>[] = [];
   for (const [shard, rollup] of onShards(context).flatMap((of) => rollups.map((r) => [of, r] as const))) {
-    if (done.has(placeOf(shard, rollup))) continue;
-    const [result] = await Promise.allSettled([work(shard, rollup)]);
-    if (result.status === 'fulfilled') done.add(placeOf(shard, rollup));
+    const place = placeOf(shard, rollup);
+    if (done.has(place) || failed.has(place)) continue;
+    const [result] = await Promise.allSettled([attempt(shard, partOf(rollup), () => work(shard, rollup))]);
+    if (result.status === 'fulfilled' && result.value === undefined) failed.add(place);
+    if (result.status === 'fulfilled' && !failed.has(place)) done.add(place);
     results.push(result);
   }
-  return valuesOf(results).reduce((sum, asked) => sum + asked, 0);
+  return valuesOf(results).reduce<number>((sum, asked) => sum + (asked ?? 0), 0);
 }
 
-/** Compares the closed periods of the last days now, except where it is done. Returns the number of requested repairs. */
-export async function compareDays(context: Context, days: number, done: Set<string> = new Set()): Promise<number> {
+const partOf = ({ name }: Rollup) => ({ work: 'audit', rollup: name });
+
+/** Compares the closed periods of the last days now, except what is compared. Returns the number of requested repairs. */
+export async function compareDays(context: Context, days: number, compared = nothing()): Promise<number> {
+  const { done, failed } = compared;
   const now = await agreedNow(context);
   const newest = await newestPeriod(context);
-  return await onEach(context, done, async (shard, rollup) => {
+  return await onEach(context, compared, async (shard, rollup) => {
     const periods = await select<{ period: number }>(shard.clickhouse, statements.closedPeriods, {
       source: rollup.source,
       table: tableName(rollup),
       from: Math.max(0, floorTo(now, DAY) - days * DAY),
       before: newest,
     });
+    const place = placeOf(shard, rollup);
     let asked = 0;
-    for (const { period } of periods) {
-      let found = await look(shard, rollup, period, ALL_TIME, rollup.widest);
-      // late rows arrived between the looks: what they are of is settled soon
-      for (let tries = 1; tries < MOST_LOOKS && 'unfinished' in found && found.unfinished.length === 0; tries++)
-        found = await look(shard, rollup, period, ALL_TIME, rollup.widest);
-      if (!('unfinished' in found)) asked += await ask(context, rollup, found);
-      // the period was closed hours ago, so nobody may be about to finish these batches
-      else context.logger.error({ rollup: rollup.name, period: isoTime(period), ...found }, 'rollup_not_compared');
+    for (const { period } of periods.filter((p) => !done.has(`${place} ${p.period}`))) {
+      const part = { ...partOf(rollup), period: isoTime(period) };
+      const requested = await attempt(shard, part, () => comparePeriod(context, shard, rollup, period));
+      if (requested === undefined) failed.add(place);
+      else done.add(`${place} ${period}`);
+      asked += requested ?? 0;
     }
-    context.logger.info({ rollup: rollup.name, periods: periods.length, asked }, 'rollup_days_compared');
+    if (!failed.has(place))
+      context.logger.info({ rollup: rollup.name, periods: periods.length, asked }, 'rollup_days_compared');
     return asked;
   });
+}
+
+/** Compares a closed period. Returns the number of requested repairs. */
+async function comparePeriod(context: Context, shard: Context, rollup: Rollup, period: number): Promise<number> {
+  let found = await look(shard, rollup, period, ALL_TIME, rollup.widest);
+  // late rows arrived between the looks: what they are of is settled soon
+  for (let tries = 1; tries < MOST_LOOKS && 'unfinished' in found && found.unfinished.length === 0; tries++)
+    found = await look(shard, rollup, period, ALL_TIME, rollup.widest);
+  if (!('unfinished' in found)) return await ask(context, rollup, found);
+  // the period was closed hours ago, so nobody may be about to finish these batches
+  context.logger.error({ rollup: rollup.name, period: isoTime(period), ...found }, 'rollup_not_compared');
+  return 0;
 }
 
 /** Returns settled differences (repairs.ts), and counts the time that it takes. */

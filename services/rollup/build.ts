@@ -123,8 +123,9 @@ async function buildBeside(
   // so that two services, or history and a repair, do not undo each other's work for ever; nothing else depends on it
   const fills = `^INSERT INTO ${definition.table}_(${urgent ? 'repair' : 'build|repair'})_`;
   if ((await select(everywhere(clickhouse), statements.runningFills, { fills })).length > 0) return { kind: 'taken' };
+  // outside of what follows: a table that cannot be created was not dropped by another service
+  await clickhouse.execute({ sql: `CREATE TABLE ${side} AS ${definition.table}`, ofNode: true });
   try {
-    await clickhouse.execute({ sql: `CREATE TABLE ${side} AS ${definition.table}`, ofNode: true });
     const left = (await sideTables(clickhouse, definition, period)).filter((other) => other !== side);
     // of a cluster, a side table may be on any node
     for (const other of left)

@@ -1,4 +1,5 @@
 import { shardsOf, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { isLost } from '../../common/clickhouse/cluster/node-list.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import type { Clock } from '../../common/clock.ts';
 import type { Settings } from '../../common/config/settings.ts';
@@ -35,9 +36,60 @@ export const onShards = (context: Context): readonly Context[] =>
 /** Returns the values. If some of the work failed, throws the error that must end the process if there is one. */
 export function valuesOf<T>(settled: readonly PromiseSettledResult<T>[]): T[] {
   const errors = settled.flatMap((one) => (one.status === 'rejected' ? [one.reason as unknown] : []));
-  if (errors.length > 0) throw errors.find((e) => !(e instanceof ClickHouseError && e.kind === 'retry')) ?? errors[0];
+  if (errors.length > 0) throw errors.find((e) => !(e instanceof ClickHouseError)) ?? errors[0];
   return settled.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []));
 }
+
+/** What the service does, and what of it fails: a whole job, or one rollup or period. */
+interface Work {
+  readonly work: string;
+  readonly rollup?: string;
+  readonly [more: string]: unknown;
+}
+
+/** Logs and counts work that ClickHouse refuses. Its caller goes on with other work, and tries it again later. */
+export function tellFailure({ clickhouse, logger, metrics }: Context, work: Work, error: unknown): void {
+  metrics.failures.inc({ work: work.work });
+  logger.error({ ...work, shard: clickhouse.shard, err: error }, 'rollup_work_failed');
+}
+
+/**
+ * Does work on one rollup or period. What ClickHouse reports of its statements (a block of raw that cannot be read, a
+ * right that is missing) is the failure of this work alone: then returns undefined. Throws what other work meets too:
+ * ClickHouse, a shard or Keeper that is unavailable, and our own defects.
+ */
+export async function attempt<T>(context: Context, work: Work, act: () => Promise<T>): Promise<T | undefined> {
+  try {
+    return await act();
+  } catch (error) {
+    if (!(error instanceof ClickHouseError) || error.code === undefined || isLost(error)) throw error;
+    // it is none if the service stops
+    await context.wait(0);
+    tellFailure(context, work, error);
+    return undefined;
+  }
+}
+
+/** Failed work is left alone for this long at least, milliseconds. */
+export const FAILED_REST_MS = 60_000;
+/** When the share of the time is used up that all refused work gets together, by performance.now(). */
+const usedUntil = new WeakMap<Context, number>();
+
+/**
+ * Returns when work that was not done is tried again, by performance.now(). `since`: when its attempt began. Each attempt
+ * reads raw: together they take ROLLUP_BUILD_PERCENT of the time. What waits for batches in flight, or for another
+ * build, will soon be over and waits for itself only.
+ */
+export function restUntil(context: Context, outcome: string, since: number): number {
+  const ms = ((performance.now() - since) * 100) / context.settings.ROLLUP_BUILD_PERCENT;
+  if (!isLasting(outcome)) return since + ms;
+  const until = Math.max(since, usedUntil.get(context) ?? 0) + ms;
+  usedUntil.set(context, until);
+  return outcome === 'failed' ? Math.max(until, since + FAILED_REST_MS) : until;
+}
+
+/** True if an attempt ended for a reason in its own rows, which may last. */
+export const isLasting = (outcome: string): boolean => ['incomplete', 'differs', 'failed'].includes(outcome);
 
 export const MINUTE = 60;
 export const HOUR = 3600;

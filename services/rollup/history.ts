@@ -4,13 +4,15 @@ import { everywhere, fresh, select, shardsOf } from '../../common/clickhouse/cli
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { build, sideTables, type Built } from './build.ts';
 import { readRollup, readRollups, servingVersion, statements, writeRollup, type Rollup } from './catalogue.ts';
-import { DROP_SETTINGS, isoTime, onShards, type Context } from './context.ts';
+import { attempt, DROP_SETTINGS, isLasting, isoTime, onShards, restUntil, type Context } from './context.ts';
 import { ALL_TIME, columnsOf, publicView, readRollupDefinition, tableName, viewName } from './view-sql.ts';
 import { closePeriod } from './periods.ts';
 import { differencesOf, readClosedRepairs, requestRepair } from './repairs.ts';
 
 /** How often it checks for inserts that began before a view was created or dropped, milliseconds. */
 const DRAIN_POLL_MS = 200;
+/** So long it waits for them before it says so, milliseconds; then once every TOLD_EVERY_MS. */
+const DRAIN_QUIETLY_MS = 10_000;
 const RETRY_MS = 5_000;
 /** How long replicas may take to fetch what was built before other work goes on, milliseconds. */
 const FETCH_MS = 3_000;
@@ -74,13 +76,21 @@ export async function admitNew(context: Context): Promise<void> {
  * Resolves when every insert that runs now has ended. An insert looks its views up when it begins: one that began
  * before a view was created stores its rows in raw without it, at any later moment.
  */
-async function drainInserts({ clickhouse, wait }: Context): Promise<void> {
-  const running = async (): Promise<string[]> =>
-    (await select<{ query_id: string }>(everywhere(clickhouse), statements.runningInserts)).map((r) => r.query_id);
-  for (let left = await running(); left.length > 0;) {
+async function drainInserts({ clickhouse, logger, wait }: Context): Promise<void> {
+  interface Insert {
+    readonly query_id: string;
+    readonly [more: string]: unknown;
+  }
+  const running = (): Promise<Insert[]> => select<Insert>(everywhere(clickhouse), statements.runningInserts);
+  let left = await running();
+  let tellAfterMs = DRAIN_QUIETLY_MS;
+  for (let waitedMs = DRAIN_POLL_MS; left.length > 0; waitedMs += DRAIN_POLL_MS) {
     await wait(DRAIN_POLL_MS);
-    const now = new Set(await running());
-    left = left.filter((id) => now.has(id));
+    const ids = new Set(left.map((insert) => insert.query_id));
+    left = (await running()).filter((insert) => ids.has(insert.query_id));
+    if (left.length === 0 || waitedMs < tellAfterMs) continue;
+    tellAfterMs += TOLD_EVERY_MS;
+    logger.warn({ inserts: left.slice(0, 5) }, 'rollup_waits_for_inserts');
   }
 }
 
@@ -205,64 +215,105 @@ async function isEverywhere(context: Context, rollup: Rollup): Promise<boolean> 
  * catalogue, so a restart continues with the same period.
  */
 export async function nextStep(context: Context): Promise<number | undefined> {
-  const { clickhouse, logger, metrics } = context;
+  const { clickhouse, metrics } = context;
   const rollups = await readRollups(clickhouse);
   let again: number | undefined;
   for (const rollup of rollups.filter((r) => r.state === 'serving')) {
     const newer = servingVersion(rollups, rollup.name);
     if (newer === undefined || newer.version === rollup.version) continue;
-    // without its view, the retirement has begun
-    const views = await select(shardsOf(clickhouse)[0]!, statements.tables, { names: [viewName(rollup)] });
-    if (views.length === 0 || (await isEverywhere(context, newer))) {
-      await retire(context, rollup, newer);
-      return 0;
-    }
+    if ((await step(context, rollup, undefined, () => retireReplaced(context, rollup, newer))) === 'done') return 0;
     again = RETRY_MS;
   }
   for (const rollup of rollups.filter((r) => r.state === 'building')) {
     const labels = { rollup: rollup.name, version: rollup.version };
-    let incomplete = 0;
+    let refused = 0;
     // a period that cannot be built now delays none of the others
     for (const period of rollup.pending.toReversed()) {
-      const where = { ...labels, period: isoTime(period) };
-      const begun = await beginBuild(context, rollup, period);
-      const built = await buildOnShards(context, rollup, period, servingVersion(rollups, rollup.name), begun);
-      if (built.kind === 'built') {
-        if (!(await isEverywhere(context, rollup))) {
-          // whatever else were built of this version would wait as well
-          again = RETRY_MS;
-          break;
-        }
-        metrics.sourceIncomplete.set(labels, incomplete);
-        // before the catalogue says that it is built, so that a kill in between loses none
-        const closed = await requestClosedSince(context, rollup, period, begun.closed);
-        const now = (await readRollup(clickhouse, rollup)) ?? rollup;
-        const pending = now.pending.filter((p) => p !== period);
-        if (now.state === 'building')
-          await writeRollup(clickhouse, { ...now, pending, state: pending.length === 0 ? 'serving' : 'building' });
-        // and after it: a repair that is closed later reads the catalogue again (repairs.ts)
-        await requestClosedSince(context, rollup, period, closed);
-        forgetBuild(context, rollup, period);
-        await publish(context);
-        logger.info(
-          { ...where, periods_left: pending.length },
-          pending.length === 0 ? 'rollup_complete' : 'rollup_build_progress',
-        );
+      const act = (): Promise<Step> => buildPending(context, rollup, period, servingVersion(rollups, rollup.name));
+      const outcome = await step(context, rollup, period, act);
+      if (outcome === 'done') {
+        metrics.sourceIncomplete.set(labels, refused);
         return 0;
       }
-      const found = 'batches' in built ? { ...where, batches: built.batches.slice(0, 5) } : where;
-      if (built.kind === 'incomplete') {
-        incomplete = 1;
-        logger.error(found, 'rollup_source_incomplete');
-      } else {
-        logger.info(found, 'rollup_waits_for_batches');
-        if (built.kind !== 'taken') await closePeriod(context, period);
-      }
       again = RETRY_MS;
+      // whatever else were built of this version would wait as well
+      if (outcome === 'waits') break;
+      if (isLasting(outcome)) refused = 1;
     }
-    metrics.sourceIncomplete.set(labels, incomplete);
+    metrics.sourceIncomplete.set(labels, refused);
   }
   return again;
+}
+
+/** `waits`: for replicas. Else what keeps it from being done. */
+type Step = 'done' | 'waits' | 'failed' | Exclude<Built['kind'], 'built'>;
+
+/** When what was not done is tried again, by performance.now(), and why it was not. */
+const restsBy = new WeakMap<Context, Map<string, { readonly until: number; readonly outcome: Step }>>();
+
+/** Does a step of a version, or of one of its periods, unless it rests (restUntil). Returns how that ended last. */
+async function step(
+  context: Context,
+  rollup: Rollup,
+  period: number | undefined,
+  act: () => Promise<Step>,
+): Promise<Step> {
+  const rests = restsBy.get(context) ?? new Map<string, { until: number; outcome: Step }>();
+  restsBy.set(context, rests);
+  const key = `${tableName(rollup)} ${period}`;
+  const since = performance.now();
+  const rest = rests.get(key);
+  if (rest !== undefined && since < rest.until) return rest.outcome;
+  const { name, version } = rollup;
+  const work = { work: 'history', rollup: name, version, ...(period !== undefined && { period: isoTime(period) }) };
+  const outcome = (await attempt(context, work, act)) ?? 'failed';
+  if (outcome === 'done' || outcome === 'waits') rests.delete(key);
+  else rests.set(key, { until: restUntil(context, outcome, since), outcome });
+  return outcome;
+}
+
+async function retireReplaced(context: Context, rollup: Rollup, newer: Rollup): Promise<Step> {
+  // without its view, the retirement has begun
+  const views = await select(shardsOf(context.clickhouse)[0]!, statements.tables, { names: [viewName(rollup)] });
+  if (views.length > 0 && !(await isEverywhere(context, newer))) return 'waits';
+  await retire(context, rollup, newer);
+  return 'done';
+}
+
+/** Builds a pending period, and says so in the catalogue when all replicas have it. */
+async function buildPending(
+  context: Context,
+  rollup: Rollup,
+  period: number,
+  older: Rollup | undefined,
+): Promise<Step> {
+  const { clickhouse, logger } = context;
+  const where = { rollup: rollup.name, version: rollup.version, period: isoTime(period) };
+  const begun = await beginBuild(context, rollup, period);
+  const built = await buildOnShards(context, rollup, period, older, begun);
+  if (built.kind !== 'built') {
+    const found = 'batches' in built ? { ...where, batches: built.batches.slice(0, 5) } : where;
+    if (built.kind === 'incomplete') logger.error(found, 'rollup_source_incomplete');
+    else logger.info(found, 'rollup_waits_for_batches');
+    if (built.kind === 'unfinished' || built.kind === 'busy') await closePeriod(context, period);
+    return built.kind;
+  }
+  if (!(await isEverywhere(context, rollup))) return 'waits';
+  // before the catalogue says that it is built, so that a kill in between loses none
+  const closed = await requestClosedSince(context, rollup, period, begun.closed);
+  const now = (await readRollup(clickhouse, rollup)) ?? rollup;
+  const pending = now.pending.filter((p) => p !== period);
+  if (now.state === 'building')
+    await writeRollup(clickhouse, { ...now, pending, state: pending.length === 0 ? 'serving' : 'building' });
+  // and after it: a repair that is closed later reads the catalogue again (repairs.ts)
+  await requestClosedSince(context, rollup, period, closed);
+  forgetBuild(context, rollup, period);
+  await publish(context);
+  logger.info(
+    { ...where, periods_left: pending.length },
+    pending.length === 0 ? 'rollup_complete' : 'rollup_build_progress',
+  );
+  return 'done';
 }
 
 /**

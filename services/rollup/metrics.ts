@@ -13,7 +13,7 @@ export function createRollupMetrics(registry: Registry | undefined) {
     built: counter('sluice_rollup_build_rows_total', 'Raw rows read to build rollups', 'rollup'),
     auditedTo: gauge(
       'sluice_rollup_audited_to_seconds',
-      'Event time up to which closed minutes have been compared with the raw table, unix time; before the first comparison, the time of the first attempt',
+      'Event time up to which closed minutes have been compared with the raw table, unix time; before the first comparison, the time of the first attempt; it stays while a closed period cannot be compared',
       'rollup',
     ),
     auditSeconds: counter('sluice_rollup_audit_seconds_total', 'Time spent comparing', 'rollup'),
@@ -24,9 +24,14 @@ export function createRollupMetrics(registry: Registry | undefined) {
     ),
     sourceIncomplete: gauge(
       'sluice_rollup_source_incomplete',
-      '1 while a repair, or the build of a version, is refused because the raw table has fewer rows than the ledger counts',
+      '1 while a repair, or the build of a version, is refused because the raw table has fewer rows than the ledger counts, or fails because ClickHouse refuses a statement',
       'rollup',
       'version',
+    ),
+    failures: counter(
+      'sluice_rollup_failures_total',
+      'Times that ClickHouse refused work: a comparison, repair or build of one rollup or period, or a whole job',
+      'work',
     ),
     repairs: counter('sluice_rollup_repairs_total', 'Spans of periods that were rebuilt', 'rollup'),
     dropped: counter(

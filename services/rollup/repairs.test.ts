@@ -32,10 +32,10 @@ test('other hours, periods, sources, reasons and orders are builds of their own'
     expect(groupRepairs([first, other])).toEqual([[first], [other]]);
 });
 
-test('one that raw could not give, or that still differed, holds up no other', () => {
-  const open = (['', 'unfinished', 'busy', 'incomplete', 'differs', 'incomplete', ''] as const).map((outcome) =>
-    repair(0, 10, { outcome }),
+test('one that was refused because of its own rows holds up no other', () => {
+  const open = (['', 'unfinished', 'busy', 'incomplete', 'differs', 'failed', 'incomplete', ''] as const).map(
+    (outcome) => repair(0, 10, { outcome }),
   );
-  const [a, b, c, lost, wrong, lostToo, d] = open;
-  expect(groupRepairs(open)).toEqual([[a, b, c, d], [lost], [wrong], [lostToo]]);
+  const [a, b, c, lost, wrong, failed, lostToo, d] = open;
+  expect(groupRepairs(open)).toEqual([[a, b, c, d], [lost], [wrong], [failed], [lostToo]]);
 });

@@ -5,13 +5,16 @@ import { build, sideTables, unfinishedBatches, type BatchEnd, type Built } from 
 import { readHorizon, readRollups, statements, unlessReplaced, type Rollup } from './catalogue.ts';
 import {
   agreedNow,
+  attempt,
   ceilTo,
   floorTo,
   HOUR,
+  isLasting,
   isoTime,
   LONG_READ_SETTINGS,
   MINUTE,
   onShards,
+  restUntil,
   valuesOf,
   WRITE_SETTINGS,
   type Context,
@@ -30,7 +33,7 @@ export interface Repair {
   /** of the newest request, as the engine writes it; '' means now */
   readonly requested_at: string;
   /** the result of the last attempt; '' if there was none */
-  readonly outcome: '' | Built['kind'] | 'differs';
+  readonly outcome: '' | Built['kind'] | 'differs' | 'failed';
 }
 
 export async function readOpenRepairs(clickhouse: Reader): Promise<Repair[]> {
@@ -66,8 +69,8 @@ async function writeRepair({ clickhouse }: Pick<Context, 'clickhouse'>, repair: 
 
 /**
  * Divides repairs into those that one build can do: of the same source and period, with hours that overlap. An outage
- * leaves a repair for each batch in flight, and each build makes a whole partition. One that raw cannot give, or that
- * still differed, is tried alone, so that it holds up no other.
+ * leaves a repair for each batch in flight, and each build makes a whole partition. One that was refused because of its
+ * own rows is tried alone, so that it holds up no other.
  */
 export function groupRepairs(open: readonly Repair[]): Repair[][] {
   const groups: Repair[][] = [];
@@ -82,10 +85,9 @@ export function groupRepairs(open: readonly Repair[]): Repair[][] {
 }
 
 function mayJoin(a: Repair, b: Repair): boolean {
-  const isAlone = ({ outcome }: Repair): boolean => outcome === 'incomplete' || outcome === 'differs';
   return (
-    !isAlone(a) &&
-    !isAlone(b) &&
+    !isLasting(a.outcome) &&
+    !isLasting(b.outcome) &&
     a.source === b.source &&
     a.period === b.period &&
     a.reason === b.reason &&
@@ -101,11 +103,15 @@ function isWithin(a: Repair, b: Repair): boolean {
   return a.source === b.source && a.period === b.period && a.from >= b.from && a.to <= b.to;
 }
 
-/**
- * For each open request, where this process has built it (placeOf). It is not built there again while it stays open for
- * what another shard lacks. A request that is made again is another one.
- */
-const doneBy = new WeakMap<Context, Map<string, Set<string>>>();
+/** What this process knows of an open request. One that is made again is another one. */
+interface Tried {
+  /** where it is built (placeOf): not again while it stays open for what another shard lacks */
+  readonly places: Set<string>;
+  /** when it is tried again (restUntil), and what the last attempt found */
+  rest?: { readonly until: number; readonly found: Found };
+}
+
+const triedBy = new WeakMap<Context, Map<string, Tried>>();
 
 const keyOf = ({ source, period, from, to, requested_at }: Repair): string =>
   [source, period, from, to, requested_at].join(' ');
@@ -114,83 +120,114 @@ const keyOf = ({ source, period, from, to, requested_at }: Repair): string =>
 export const placeOf = ({ clickhouse }: Context, rollup: Rollup): string =>
   `${clickhouse.shard ?? ''} ${tableName(rollup)}`;
 
-/** What a round of repairs finds, by rollup. */
+/** What repairs find, by rollup. */
 interface Found {
-  readonly incomplete: Set<string>;
+  /** those that raw cannot give, or ClickHouse refuses */
+  readonly refused: Set<string>;
   readonly differing: Map<string, number>;
 }
 
+const nothingFound = (): Found => ({ refused: new Set(), differing: new Map() });
+
+interface Round {
+  readonly context: Context;
+  readonly open: readonly Repair[];
+  readonly rollups: readonly Rollup[];
+  readonly shards: readonly Context[];
+  readonly tried: (repair: Repair) => Tried;
+  /** shards that cannot be reached */
+  readonly lost: Map<Context, PromiseRejectedResult>;
+}
+
 /**
- * Tries every open repair once, on every shard. A shard that fails keeps no other from its repairs: its error is thrown
- * after the last one. Returns how many are left.
+ * Tries every open repair once, on every shard, except those that rest. A shard that cannot be reached keeps no other
+ * from its repairs: its error is thrown after the last one. Returns how many are left.
  */
 export async function repairOpen(context: Context): Promise<number> {
-  const { clickhouse, logger, metrics } = context;
+  const { clickhouse, metrics } = context;
   const open = await readOpenRepairs(clickhouse);
-  const before = doneBy.get(context);
-  const done = new Map(open.map((repair) => [keyOf(repair), before?.get(keyOf(repair)) ?? new Set<string>()]));
-  doneBy.set(context, done);
-  const isDone = (repair: Repair, place: string): boolean => done.get(keyOf(repair))!.has(place);
+  const before = triedBy.get(context);
+  const known = new Map<string, Tried>(
+    open.map((repair) => [keyOf(repair), before?.get(keyOf(repair)) ?? { places: new Set() }]),
+  );
+  triedBy.set(context, known);
+  const tried = (repair: Repair): Tried => known.get(keyOf(repair))!;
   // a `new` one too: the service that admits it may have looked at raw before the batch that is repaired
   const rollups = (await readRollups(clickhouse)).filter((r) => r.state !== 'retired');
-  const shards = onShards(context);
-  const lost = new Map<Context, PromiseRejectedResult>();
+  const lost: Round['lost'] = new Map();
+  const round: Round = { context, open, rollups, shards: onShards(context), tried, lost };
   let left = 0;
-  const found: Found = { incomplete: new Set(), differing: new Map() };
+  const all = nothingFound();
   for (const group of groupRepairs(open)) {
-    const repair = {
-      ...group[0]!,
-      from: Math.min(...group.map(({ from }) => from)),
-      to: Math.max(...group.map(({ to }) => to)),
-    };
-    let outcome: Repair['outcome'] = 'built';
-    const ofSource = rollups.filter((r) => r.source === repair.source);
-    const affected = ofSource.filter((r) => !r.pending.includes(repair.period));
-    const leftOut = ofSource.filter((r) => r.pending.includes(repair.period));
-    // an accepted loss also ends the requests within its span that the loss has kept open
-    const covered = repair.accept_loss ? open.filter((r) => isWithin(r, repair)) : group;
-    for (const shard of shards.filter((s) => !lost.has(s))) {
-      try {
-        for (const rollup of affected) {
-          const place = placeOf(shard, rollup);
-          if (group.every((member) => isDone(member, place)) && !(await isDamaged(shard, rollup, repair))) continue;
-          const result = await repairOn(context, shard, rollup, repair, found);
-          if (result === 'built') for (const member of covered) done.get(keyOf(member))!.add(place);
-          else if (outcome !== 'differs') outcome = result;
-        }
-      } catch (error) {
-        lost.set(shard, { status: 'rejected', reason: error });
-      }
-    }
-    if (outcome === 'built' && lost.size > 0) {
-      left += group.length;
-      continue;
-    }
-    // history may meanwhile have built a version that was left out, from raw without the batch: the next round repairs it
-    if (outcome === 'built' && (await isAnyBuilt(clickhouse, leftOut, repair.period))) outcome = 'taken';
-    // one that came after a shard was built is not answered by that build
-    const places = shards.flatMap((shard) => affected.map((rollup) => placeOf(shard, rollup)));
-    const answered = covered.filter((m) => group.includes(m) || places.every((place) => isDone(m, place)));
-    for (const member of outcome === 'built' ? answered : group)
-      if (outcome === 'built' || outcome !== member.outcome)
-        await writeRepair(context, { ...member, outcome }, outcome === 'built');
-    // history may also have built it between the two reads, before the request was closed (history.ts)
-    if (outcome === 'built' && (await isAnyBuilt(clickhouse, leftOut, repair.period))) {
-      await requestRepair(context, repair);
-      left++;
-    }
-    if (outcome === 'built') logger.info(whereOf(repair), 'rollup_repaired');
-    else left += group.length;
+    const isResting = group.every((member) => performance.now() < (tried(member).rest?.until ?? 0));
+    const found = (isResting ? tried(group[0]!).rest?.found : undefined) ?? nothingFound();
+    left += isResting ? group.length : await repairGroup(round, group, found);
+    for (const name of found.refused) all.refused.add(name);
+    for (const [name, minutes] of found.differing) all.differing.set(name, (all.differing.get(name) ?? 0) + minutes);
   }
   for (const { name } of rollups) {
     // what a lost shard had is still so
-    if (lost.size === 0 || found.incomplete.has(name))
-      metrics.sourceIncomplete.set({ rollup: name }, found.incomplete.has(name) ? 1 : 0);
-    if (lost.size === 0 || found.differing.has(name))
-      metrics.differences.set({ rollup: name }, found.differing.get(name) ?? 0);
+    if (lost.size === 0 || all.refused.has(name))
+      metrics.sourceIncomplete.set({ rollup: name }, all.refused.has(name) ? 1 : 0);
+    if (lost.size === 0 || all.differing.has(name))
+      metrics.differences.set({ rollup: name }, all.differing.get(name) ?? 0);
   }
   valuesOf([...lost.values()]);
   return left;
+}
+
+/** Does what one build can do. Returns how many requests are left of it. */
+async function repairGroup(round: Round, group: readonly Repair[], found: Found): Promise<number> {
+  const { context, open, rollups, shards, tried, lost } = round;
+  const { clickhouse, logger } = context;
+  const since = performance.now();
+  const repair = {
+    ...group[0]!,
+    from: Math.min(...group.map(({ from }) => from)),
+    to: Math.max(...group.map(({ to }) => to)),
+  };
+  let outcome: Repair['outcome'] = 'built';
+  const ofSource = rollups.filter((r) => r.source === repair.source);
+  const affected = ofSource.filter((r) => !r.pending.includes(repair.period));
+  const leftOut = ofSource.filter((r) => r.pending.includes(repair.period));
+  // an accepted loss also ends the requests within its span that the loss has kept open
+  const covered = repair.accept_loss ? open.filter((r) => isWithin(r, repair)) : group;
+  for (const shard of shards.filter((s) => !lost.has(s))) {
+    try {
+      for (const rollup of affected) {
+        const place = placeOf(shard, rollup);
+        const isBuilt = group.every((member) => tried(member).places.has(place));
+        const result = await attempt(shard, { work: 'repairs', rollup: rollup.name, ...whereOf(repair) }, async () =>
+          isBuilt && !(await isDamaged(shard, rollup, repair)) ? '' : repairOn(context, shard, rollup, repair, found),
+        );
+        if (result === undefined) found.refused.add(rollup.name);
+        if (result === 'built') for (const member of covered) tried(member).places.add(place);
+        else if (result !== '' && !isLasting(outcome)) outcome = result ?? 'failed';
+      }
+    } catch (error) {
+      lost.set(shard, { status: 'rejected', reason: error });
+    }
+  }
+  if (outcome === 'built' && lost.size > 0) return group.length;
+  // history may meanwhile have built a version that was left out, from raw without the batch: the next round repairs it
+  if (outcome === 'built' && (await isAnyBuilt(clickhouse, leftOut, repair.period))) outcome = 'taken';
+  // one that came after a shard was built is not answered by that build
+  const places = shards.flatMap((shard) => affected.map((rollup) => placeOf(shard, rollup)));
+  const answered = covered.filter((m) => group.includes(m) || places.every((place) => tried(m).places.has(place)));
+  for (const member of outcome === 'built' ? answered : group)
+    if (outcome === 'built' || outcome !== member.outcome)
+      await writeRepair(context, { ...member, outcome }, outcome === 'built');
+  if (outcome !== 'built') {
+    // of several, each is tried alone in the next round
+    const until = isLasting(outcome) && group.length > 1 ? since : restUntil(context, outcome, since);
+    for (const member of group) tried(member).rest = { until, found };
+    return group.length;
+  }
+  logger.info(whereOf(repair), 'rollup_repaired');
+  // history may also have built it between the two reads, before the request was closed (history.ts)
+  if (!(await isAnyBuilt(clickhouse, leftOut, repair.period))) return 0;
+  await requestRepair(context, repair);
+  return 1;
 }
 
 /** True if another service has failed in a build of the period since: what it swapped in may lack rows (build.ts). */
@@ -211,7 +248,7 @@ async function repairOn(
   shard: Context,
   rollup: Rollup,
   repair: Repair,
-  { incomplete, differing }: Found,
+  { refused, differing }: Found,
 ): Promise<Repair['outcome']> {
   const { logger, metrics } = context;
   const { name, from_raw: width } = rollup;
@@ -219,7 +256,7 @@ async function repairOn(
   const span = { from: floorTo(repair.from, width), to: ceilTo(repair.to, width) };
   const built = await build(shard, rollup, repair.period, { span, acceptLoss: repair.accept_loss, urgent: true });
   if (built.kind === 'incomplete') {
-    incomplete.add(name);
+    refused.add(name);
     if (repair.outcome !== 'incomplete')
       logger.error({ ...where, batches: built.batches.slice(0, 5) }, 'rollup_source_incomplete');
   } else if (built.kind === 'busy' || built.kind === 'unfinished') await closePeriod(context, repair.period);

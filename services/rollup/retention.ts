@@ -1,9 +1,10 @@
 import { select } from '../../common/clickhouse/clickhouse.ts';
 import { sources } from '../../common/sources.ts';
 import { build, sideTables } from './build.ts';
-import { readRollups, statements } from './catalogue.ts';
+import { readRollups, statements, type Rollup } from './catalogue.ts';
 import {
   agreedNow,
+  attempt,
   DAY,
   DROP_SETTINGS,
   floorTo,
@@ -55,37 +56,51 @@ async function dropExpiredOf(context: Context, told: Map<string, number>): Promi
     starts_at: number;
   }>(clickhouse, statements.partitions, { tables: [...isOld.keys()] })) {
     if (isOld.get(table)?.(starts_at) !== true) continue;
-    // recorded before it is dropped: neither reconcile nor a build may miss rows without knowing why
-    if (sources.some((s) => s.name === table))
+    await attempt(context, { work: 'retention', table, partition: partition_id }, async () => {
+      // recorded before it is dropped: neither reconcile nor a build may miss rows without knowing why
+      if (sources.some((s) => s.name === table))
+        await clickhouse.execute({
+          sql: statements.writeExpiredDay,
+          params: { source: table, before: starts_at + DAY, period },
+          settings: WRITE_SETTINGS,
+        });
       await clickhouse.execute({
-        sql: statements.writeExpiredDay,
-        params: { source: table, before: starts_at + DAY, period },
-        settings: WRITE_SETTINGS,
+        sql: `ALTER TABLE ${table} DROP PARTITION ID '${partition_id}'`,
+        settings: DROP_SETTINGS,
       });
-    await clickhouse.execute({
-      sql: `ALTER TABLE ${table} DROP PARTITION ID '${partition_id}'`,
-      settings: DROP_SETTINGS,
+      metrics.dropped.inc({ table });
+      logger.info({ table, partition: partition_id }, 'partition_expired');
+      dropped++;
     });
-    metrics.dropped.inc({ table });
-    logger.info({ table, partition: partition_id }, 'partition_expired');
-    dropped++;
   }
   for (const rollup of rollups.filter((r) => r.state === 'serving')) {
-    const before = Math.max(0, now - settings.ROLLUP_1M_RETENTION_DAYS * DAY - DAY - HOUR + 1);
-    const table = tableName(rollup);
-    const fine = await select<{ period: number }>(clickhouse, statements.finePeriods, { table, before });
-    // a build that failed may have removed the minutes of its period, and with them a batch that arrived just then
-    const failed = (await sideTables(clickhouse, { table })).map((side) => Number(/_(\d+)_\w{8}$/.exec(side)?.[1]));
-    for (const period of new Set([...fine.map((f) => f.period), ...failed.filter((p) => p < before)])) {
-      // nothing is built from raw: the rollup is copied without its expired minutes
-      const built = await build(context, rollup, period, { span: NO_TIME });
-      const key = [placeOf(context, rollup), period, built.kind].join(' ');
-      if (built.kind === 'built') dropped++;
-      else if ('batches' in built && now >= (told.get(key) ?? 0) + DAY) {
-        told.set(key, now);
-        const where = { rollup: rollup.name, period: isoTime(period), outcome: built.kind };
-        logger.warn({ ...where, batches: built.batches.slice(0, 5) }, 'expired_minutes_kept');
-      }
+    const work = { work: 'retention', rollup: rollup.name };
+    dropped += (await attempt(context, work, () => dropMinutes(context, rollup, now, told))) ?? 0;
+  }
+  return dropped;
+}
+
+/** Removes expired minutes of a rollup. Returns the number of periods rewritten. */
+async function dropMinutes(context: Context, rollup: Rollup, now: number, told: Map<string, number>): Promise<number> {
+  const { clickhouse, settings, logger } = context;
+  const before = Math.max(0, now - settings.ROLLUP_1M_RETENTION_DAYS * DAY - DAY - HOUR + 1);
+  const table = tableName(rollup);
+  const fine = await select<{ period: number }>(clickhouse, statements.finePeriods, { table, before });
+  // a build that failed may have removed the minutes of its period, and with them a batch that arrived just then
+  const failed = (await sideTables(clickhouse, { table })).map((side) => Number(/_(\d+)_\w{8}$/.exec(side)?.[1]));
+  let dropped = 0;
+  for (const period of new Set([...fine.map((f) => f.period), ...failed.filter((p) => p < before)])) {
+    const where = { rollup: rollup.name, period: isoTime(period) };
+    // nothing is built from raw: the rollup is copied without its expired minutes
+    const built = await attempt(context, { work: 'retention', ...where }, () =>
+      build(context, rollup, period, { span: NO_TIME }),
+    );
+    if (built === undefined) continue;
+    const key = [placeOf(context, rollup), period, built.kind].join(' ');
+    if (built.kind === 'built') dropped++;
+    else if ('batches' in built && now >= (told.get(key) ?? 0) + DAY) {
+      told.set(key, now);
+      logger.warn({ ...where, outcome: built.kind, batches: built.batches.slice(0, 5) }, 'expired_minutes_kept');
     }
   }
   return dropped;

@@ -7,7 +7,7 @@ import { admitNew } from '../../../services/rollup/history.ts';
 import { beginToday } from '../../../services/rollup/periods.ts';
 import { rollupNote } from '../../../services/rollup/readiness.ts';
 import { differencesOf, readOpenRepairs, repairOpen } from '../../../services/rollup/repairs.ts';
-import { edgeEvent, invocationEvent, openWorld, type World } from './world.ts';
+import { edgeEvent, invocationEvent, openWorld, unreadable, type World } from './world.ts';
 
 const START = Date.parse('2028-02-28T22:00:00Z');
 const REF = 'abcdefghijklmnopqrst';
@@ -205,6 +205,62 @@ describe('the audit', { timeout: 240_000 }, () => {
     await expect(audit()).rejects.toThrow('unavailable');
     isAway = false;
     expect(await audit()).toBe(1);
+  });
+
+  test('a closed period that ClickHouse cannot read keeps no other from being compared, and is tried again in an hour', async () => {
+    await traffic(1);
+    const broken = Math.floor(world.now / DAY_MS) * (DAY_MS / 1000);
+    world.now += DAY_MS;
+    await beginToday(world.context);
+    await traffic(1);
+    await damage('ALTER TABLE api_requests_v1 DELETE WHERE width = 3600');
+    world.now = Date.parse('2028-03-01T01:55:00Z');
+    await beginToday(world.context);
+    const engine = world.clickhouse;
+    let isBroken = true;
+    let reads = 0;
+    const read = async (of: Read) => {
+      if (
+        !of.sql.includes('is_held') ||
+        !of.sql.includes(`period = toDateTime(${broken},`) ||
+        !/api_requests/.test(of.sql)
+      )
+        return await engine.read(of);
+      reads++;
+      if (isBroken) throw unreadable();
+      return await engine.read(of);
+    };
+    const context = { ...world.context, clickhouse: { ...engine, read } };
+    const error = vi.spyOn(context.logger, 'error');
+    audit = createAudit(context);
+    await audit();
+    const auditedTo = async (rollup: string): Promise<number> =>
+      Number(new RegExp(`audited_to_seconds\\{rollup="${rollup}"\\} (\\d+)`).exec(await world.registry.metrics())?.[1]);
+    const before = await auditedTo('api_requests');
+    world.now = Date.parse('2028-03-01T02:00:30Z');
+    expect([await audit(), reads]).toEqual([1, 1]);
+    expect(error.mock.calls.filter((call) => call[1] === 'rollup_work_failed').map(([fields]) => fields)).toEqual([
+      {
+        work: 'audit',
+        rollup: 'api_requests',
+        period: new Date(broken * 1000).toISOString(),
+        shard: undefined,
+        err: expect.objectContaining({ code: 40 }),
+      },
+    ]);
+    error.mockRestore();
+    // who watches the audit sees that it is behind
+    for (const hour of [1, 2]) {
+      world.now += HOUR_MS;
+      expect([await audit(), reads]).toEqual([0, 1 + hour]);
+    }
+    expect(await auditedTo('function_invocations')).toBeGreaterThan(before + 7200);
+    expect(await auditedTo('api_requests')).toBeLessThan(before + 600);
+    isBroken = false;
+    world.now += HOUR_MS;
+    expect(await audit()).toBe(1);
+    world.now += HOUR_MS;
+    expect([await audit(), await auditedTo('api_requests')]).toEqual([0, await auditedTo('function_invocations')]);
   });
 
   test('names batches that nobody finishes, and so keep a closed period from being compared', async () => {

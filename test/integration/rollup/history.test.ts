@@ -1,5 +1,5 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import type { Statement } from '../../../common/clickhouse/clickhouse.ts';
+import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
+import type { Read, Statement } from '../../../common/clickhouse/clickhouse.ts';
 import { build } from '../../../services/rollup/build.ts';
 import { readRollups, statements, type Rollup } from '../../../services/rollup/catalogue.ts';
 import { DAY, floorTo } from '../../../services/rollup/context.ts';
@@ -7,7 +7,7 @@ import { admitNew, nextStep } from '../../../services/rollup/history.ts';
 import { beginToday, newestPeriod } from '../../../services/rollup/periods.ts';
 import { rollupNote } from '../../../services/rollup/readiness.ts';
 import { differencesOf, repairOpen, requestRepair } from '../../../services/rollup/repairs.ts';
-import { edgeEvent, invocationEvent, openWorld, type Batch, type World } from './world.ts';
+import { edgeEvent, invocationEvent, openWorld, unreadable, type Batch, type World } from './world.ts';
 
 const START = Date.parse('2028-02-27T10:20:00Z');
 const REF = 'abcdefghijklmnopqrst';
@@ -243,6 +243,77 @@ describe('history', { timeout: 240_000 }, () => {
     expect(paused / worked).toBeLessThan(5);
   });
 
+  test('a period that ClickHouse cannot read delays no other, is told of, and is built once it can be read', async () => {
+    await makeRollups();
+    const engine = world.clickhouse;
+    const broken = floorTo(START / 1000, DAY) + 2 * DAY;
+    let isBroken = true;
+    let reads = 0;
+    const read = async (of: Read) => {
+      if (of.sql !== statements.periodState || of.params?.['period'] !== broken) return await engine.read(of);
+      reads++;
+      if (isBroken) throw unreadable();
+      return await engine.read(of);
+    };
+    const context = { ...world.context, clickhouse: { ...engine, read } };
+    const error = vi.spyOn(context.logger, 'error');
+    while ((await nextStep(context)) === 0);
+    expect((await requests()).pending).toEqual([broken]);
+    expect(error.mock.calls).toEqual([
+      [
+        {
+          work: 'history',
+          rollup: 'api_requests',
+          version: 1,
+          period: new Date(broken * 1000).toISOString(),
+          shard: undefined,
+          err: expect.objectContaining({ code: 40 }),
+        },
+        'rollup_work_failed',
+      ],
+    ]);
+    error.mockRestore();
+    const metrics = await world.registry.metrics();
+    expect(metrics).toContain('sluice_rollup_source_incomplete{rollup="api_requests",version="1"} 1');
+    expect(metrics).toContain('sluice_rollup_failures_total{work="history"} 1');
+    isBroken = false;
+    const before = reads;
+    expect(await nextStep(context)).toBeGreaterThan(0);
+    expect(reads).toBe(before);
+    const later = performance.now() + 61_000;
+    const clock = vi.spyOn(performance, 'now').mockReturnValue(later);
+    while ((await nextStep(context)) !== undefined);
+    clock.mockRestore();
+    expect(await outcome()).toEqual(right());
+    expect(await world.registry.metrics()).toContain(
+      'sluice_rollup_source_incomplete{rollup="api_requests",version="1"} 0',
+    );
+  });
+
+  test('a period that cannot be built yet is looked at again within the share of the time that builds have', async () => {
+    const unfinished = world.announce('edge_logs', [edgeEvent(world.now - 1000, URL_OF_REF)]);
+    await unfinished.insert();
+    await makeRollups();
+    const engine = world.clickhouse;
+    const newest = (await requests()).pending.at(-1);
+    let looks = 0;
+    const read = async (of: Read) => {
+      if (of.sql === statements.unfinishedBatches && of.params?.['period'] === newest) looks++;
+      return await engine.read(of);
+    };
+    // an attempt may take a hundredth of the time
+    const settings = { ...world.context.settings, ROLLUP_BUILD_PERCENT: 1 };
+    const context = { ...world.context, settings, clickhouse: { ...engine, read } };
+    expect(await nextStep(context)).toBe(0);
+    expect(await nextStep(context)).toBe(0);
+    expect(looks).toBe(1);
+    const later = performance.now() + 3_600_000;
+    const clock = vi.spyOn(performance, 'now').mockReturnValue(later);
+    await nextStep(context);
+    clock.mockRestore();
+    expect(looks).toBe(2);
+  });
+
   test('progress is in the catalogue and in the metrics', async () => {
     await makeRollups();
     const left: number[] = [(await requests()).pending.length];
@@ -339,6 +410,27 @@ describe('history', { timeout: 240_000 }, () => {
     expect(await answered()).toBe(expected);
     await buildAll();
     expect(await outcome()).toEqual(right());
+  });
+
+  test('inserts that are waited for are named after ten seconds, then once an hour', async () => {
+    await world.makeRollups();
+    await beginToday(world.context);
+    const engine = world.clickhouse;
+    const insert = { query_id: 'slow', user: 'other', database: 'elsewhere', seconds: 7 };
+    let left = 18_100;
+    const read = async (of: Read) => {
+      if (of.sql !== statements.runningInserts || left-- <= 0) return await engine.read(of);
+      return { body: Buffer.from(JSON.stringify(insert)), readRows: undefined, readBytes: undefined };
+    };
+    const waited: number[] = [];
+    const since = world.now;
+    const warn = vi.spyOn(world.context.logger, 'warn').mockImplementation((...call: unknown[]) => {
+      expect(call).toEqual([{ inserts: [insert] }, 'rollup_waits_for_inserts']);
+      waited.push(world.now - since);
+    });
+    await admitNew({ ...world.context, clickhouse: { ...engine, read } });
+    warn.mockRestore();
+    expect(waited).toEqual([10_000, 3_610_000]);
   });
 
   // Every statement of a build, and before each of them one batch: whole, or killed between raw and the view and

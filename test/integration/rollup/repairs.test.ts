@@ -1,5 +1,6 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { ClickHouse, Read, Shard, Statement } from '../../../common/clickhouse/clickhouse.ts';
+import { refusal } from '../../../common/clickhouse/errors.ts';
 import { compareDays, createAudit } from '../../../services/rollup/audit.ts';
 import { build } from '../../../services/rollup/build.ts';
 import { readRollups, statements } from '../../../services/rollup/catalogue.ts';
@@ -10,7 +11,7 @@ import { rollupNote } from '../../../services/rollup/readiness.ts';
 import { differencesOf, readOpenRepairs, repairOpen, requestRepair } from '../../../services/rollup/repairs.ts';
 import { dropExpired } from '../../../services/rollup/retention.ts';
 import { openTestStore } from '../../harness/ingest-store.ts';
-import { edgeEvent, invocationEvent, openWorld, type Batch, type World } from './world.ts';
+import { edgeEvent, invocationEvent, openWorld, unreadable, type Batch, type World } from './world.ts';
 
 // Guarantee: a repair makes the rollup what raw is, and never takes away what raw once had and lost.
 
@@ -153,6 +154,95 @@ describe('repairs', { timeout: 240_000 }, () => {
     await recover(batch, today());
     expect(await repairOpen(world.context)).toBe(0);
     expect(await held()).toEqual([7, 7, 7]);
+  });
+
+  test('a side table that may not be created is an error, and not the build of another process', async () => {
+    await world.send('edge_logs', eventsOf(4));
+    const engine = world.clickhouse;
+    const execute = async (s: Statement): Promise<void> => {
+      if (/^CREATE TABLE \w+_build_/.test(s.sql)) throw refusal(497, 'Not enough privileges');
+      await engine.execute(s);
+    };
+    const rollup = (await readRollups(engine)).find((r) => r.name === 'api_requests')!;
+    await expect(
+      build({ ...world.context, clickhouse: { ...engine, execute } }, rollup, today()),
+    ).rejects.toMatchObject({ code: 497 });
+  });
+
+  describe('that ClickHouse refuses', () => {
+    const askFor = (source: string, hour = 0): Promise<void> =>
+      requestRepair(world.context, {
+        source,
+        period: today(),
+        from: today() + hour * 3600,
+        to: today() + hour * 3600 + 7200,
+        reason: 'recovery',
+        accept_loss: false,
+      });
+    const inAMinute = async (work: () => Promise<void>): Promise<void> => {
+      const later = performance.now() + 61_000;
+      const clock = vi.spyOn(performance, 'now').mockReturnValue(later);
+      await work().finally(() => clock.mockRestore());
+    };
+
+    test('keep no later one waiting, are told of, and are done once they can be', async () => {
+      await world.send('edge_logs', eventsOf(4));
+      await world.send('function_edge_logs', [invocationEvent(world.now, 'p', 'f')]);
+      await askFor('edge_logs');
+      await askFor('function_edge_logs');
+      const engine = world.clickhouse;
+      let isBroken = true;
+      let reads = 0;
+      const read = async (of: Read) => {
+        if (of.sql !== statements.periodState || of.params?.['source'] !== 'edge_logs') return await engine.read(of);
+        reads++;
+        if (isBroken) throw unreadable();
+        return await engine.read(of);
+      };
+      const context = { ...world.context, clickhouse: { ...engine, read } };
+      const error = vi.spyOn(context.logger, 'error');
+      expect(await repairOpen(context)).toBe(1);
+      expect(error.mock.calls).toEqual([
+        [
+          expect.objectContaining({
+            work: 'repairs',
+            rollup: 'api_requests',
+            period: new Date(today() * 1000).toISOString(),
+            err: expect.objectContaining({ code: 40 }),
+          }),
+          'rollup_work_failed',
+        ],
+      ]);
+      error.mockRestore();
+      expect(await readOpenRepairs(world.clickhouse)).toMatchObject([{ source: 'edge_logs', outcome: 'failed' }]);
+      expect(await metric()).toBe('1');
+      isBroken = false;
+      expect(await repairOpen(context)).toBe(1);
+      expect([reads, await metric()]).toEqual([1, '1']);
+      await inAMinute(async () => expect(await repairOpen(context)).toBe(0));
+      expect(await metric()).toBe('0');
+    });
+
+    test('together are tried alone in the next round', async () => {
+      await world.send('edge_logs', eventsOf(4));
+      await askFor('edge_logs', 0);
+      await askFor('edge_logs', 1);
+      await askFor('edge_logs', 9);
+      const engine = world.clickhouse;
+      // one block of the first hour
+      const execute = async (s: Statement): Promise<void> => {
+        if (
+          s.sql.startsWith('INSERT INTO api_requests_v1_repair_') &&
+          s.sql.includes(`timestamp >= toDateTime64(${today()},`)
+        )
+          throw unreadable();
+        await engine.execute(s);
+      };
+      const context = { ...world.context, clickhouse: { ...engine, execute } };
+      expect(await repairOpen(context)).toBe(2);
+      expect(await repairOpen(context)).toBe(1);
+      expect(await readOpenRepairs(world.clickhouse)).toMatchObject([{ from: today(), outcome: 'failed' }]);
+    });
   });
 
   describe('of several shards', () => {
@@ -467,6 +557,36 @@ describe('repairs', { timeout: 240_000 }, () => {
       await world.clickhouse.execute({ sql: `ALTER TABLE edge_logs ATTACH PART '${part!.name}'` });
       expect(await repairOpen(world.context)).toBe(0);
       expect([await held(), await metric()]).toEqual([[40, 40, 40], '0']);
+    });
+
+    test('a refused repair is tried again within the share of the time that builds have, a new one at once', async () => {
+      await destroy('kafka_offset >= 20');
+      await world.send('function_edge_logs', [invocationEvent(world.now, 'p', 'f')]);
+      await ask(today(), today(), today() + DAY);
+      const engine = world.clickhouse;
+      let looks = 0;
+      const read = async (of: Read) => {
+        if (of.sql === statements.lostBatches && of.params?.['source'] === 'edge_logs') looks++;
+        return await engine.read(of);
+      };
+      // an attempt may take a hundredth of the time
+      const settings = { ...world.context.settings, ROLLUP_BUILD_PERCENT: 1 };
+      const context = { ...world.context, settings, clickhouse: { ...engine, read } };
+      expect(await repairOpen(context)).toBe(1);
+      const once = looks;
+      const span = { period: today(), from: today(), to: today() + DAY };
+      await requestRepair(context, { source: 'function_edge_logs', ...span, reason: 'recovery', accept_loss: false });
+      expect(await repairOpen(context)).toBe(1);
+      expect([looks, await metric(), await outcomes()]).toEqual([once, '1', ['incomplete']]);
+      const later = performance.now() + 3_600_000;
+      const clock = vi.spyOn(performance, 'now').mockReturnValue(later);
+      expect(await repairOpen(context)).toBe(1);
+      clock.mockRestore();
+      expect(looks).toBe(2 * once);
+      // requested again, it is another request
+      await ask(today(), today(), today() + DAY);
+      await repairOpen(context);
+      expect(looks).toBe(3 * once);
     });
 
     test('the raw table comes from an older backup: newer batches are missing in it', async () => {

@@ -5,7 +5,7 @@ import { DAY, floorTo } from '../../../services/rollup/context.ts';
 import { admitNew } from '../../../services/rollup/history.ts';
 import { differencesOf, repairOpen, requestRepair } from '../../../services/rollup/repairs.ts';
 import { dropExpired } from '../../../services/rollup/retention.ts';
-import { edgeEvent, openWorld, type World } from './world.ts';
+import { edgeEvent, openWorld, unreadable, type World } from './world.ts';
 
 const START = Date.parse('2028-01-31T12:00:00Z');
 const REF = 'abcdefghijklmnopqrst';
@@ -78,6 +78,28 @@ describe('retention', { timeout: 120_000 }, () => {
       'this shard is lost',
     );
     expect((await oldest())['raw']).toBe(10);
+  });
+
+  test('a partition that ClickHouse cannot drop or rewrite keeps no other', async () => {
+    const engine = world.clickhouse;
+    let refused = 0;
+    const execute = async (s: Statement): Promise<void> => {
+      const isOfOldest = s.sql.startsWith("ALTER TABLE edge_logs DROP PARTITION ID '20280107'");
+      const isOfFirst = s.sql.startsWith('INSERT INTO api_requests_v1_build_') && refused++ === 0;
+      if (isOfOldest || isOfFirst) throw unreadable();
+      await engine.execute(s);
+    };
+    const context = keeping(10, 20, 400);
+    const error = vi.spyOn(context.logger, 'error');
+    expect(await dropExpired({ ...context, clickhouse: { ...engine, execute } })).toBeGreaterThan(20);
+    expect(error.mock.calls.map(([fields, event]) => [event, fields])).toMatchObject([
+      ['rollup_work_failed', { work: 'retention', table: 'edge_logs', partition: '20280107' }],
+      ['rollup_work_failed', { work: 'retention', rollup: 'api_requests' }],
+    ]);
+    error.mockRestore();
+    expect(await oldest()).toMatchObject({ raw: 24, invocations: 10, minutes: 24 });
+    expect(await dropExpired(context)).toBe(2);
+    expect(await oldest()).toMatchObject({ raw: 10, invocations: 10, minutes: 20 });
   });
 
   test('raw days, minutes and hours each go when their own time has come', async () => {

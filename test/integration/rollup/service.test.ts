@@ -13,7 +13,7 @@ import { readOpenRepairs, requestRepair } from '../../../services/rollup/repairs
 import { testLogger } from '../../harness/clickhouse.ts';
 import { waitFor } from '../../harness/wait-for.ts';
 import { SECOND_VERSION } from './second-version.ts';
-import { edgeEvent, invocationEvent, openWorld, type World } from './world.ts';
+import { edgeEvent, invocationEvent, openWorld, unreadable, type World } from './world.ts';
 
 // The service by the wall clock, with callers and ingest at work beside it.
 
@@ -154,7 +154,7 @@ describe('the rollup service', { timeout: 240_000 }, () => {
     const first = await audited();
     time.aheadMs = 58 * MINUTE_MS;
     turns = 0;
-    // tables are measured right before rollups are compared, if that is due
+    // by then a comparison would have begun too
     await waitFor(() => Promise.resolve(turns > 0), 60_000, 'the tables are measured');
     await sleep(2_000);
     expect(await audited()).toEqual(first);
@@ -188,7 +188,6 @@ describe('the rollup service', { timeout: 240_000 }, () => {
         },
       });
       await waitFor(() => Promise.resolve(isBuilding), 20_000, 'history is being built');
-      // the comparison follows the first measurement: from here on that is due by the clock
       const compared = /^sluice_rollup_audited_to_seconds\{rollup="api_requests"\}/m;
       await waitFor(async () => compared.test(await registry.metrics()), 20_000, 'the complete rollup is compared');
       measured = 0;
@@ -198,6 +197,62 @@ describe('the rollup service', { timeout: 240_000 }, () => {
     } finally {
       built.resolve();
     }
+  });
+
+  test('while a comparison takes long, tables are measured', async () => {
+    await world.makeRollups();
+    await world.send('edge_logs', [edgeEvent(Date.now() - 10 * MINUTE_MS, `https://${REF}.supabase.co/rest/v1/t`)]);
+    const registry = createRegistry();
+    const compared = Promise.withResolvers<void>();
+    let comparisons = 0;
+    let measured = 0;
+    time.longestWaitMs = 500;
+    try {
+      await start({
+        registry,
+        clickhouse: {
+          ...world.clickhouse,
+          read: async (of) => {
+            if (of.sql === statements.tableSizes) measured++;
+            if (of.sql.includes('is_held')) {
+              comparisons++;
+              await compared.promise;
+            }
+            return await world.clickhouse.read(of);
+          },
+        },
+      });
+      await waitFor(() => Promise.resolve(comparisons > 0), 20_000, 'rollups are compared');
+      const shown = async (): Promise<boolean> => (await registry.metrics()).includes('sluice_rollup_table_rows{');
+      await waitFor(shown, 20_000, 'tables are measured');
+      measured = 0;
+      time.aheadMs = 31_000;
+      await waitFor(() => Promise.resolve(measured > 0), 20_000, 'tables are measured again');
+      expect(comparisons).toBe(1);
+    } finally {
+      compared.resolve();
+    }
+  });
+
+  test('a job that ClickHouse refuses ends nothing: it is told of, and done again later', async () => {
+    const registry = createRegistry();
+    let asked = 0;
+    time.longestWaitMs = 500;
+    await start({
+      registry,
+      clickhouse: {
+        ...world.clickhouse,
+        read: async (of) => {
+          if (of.sql === statements.tableSizes && asked++ === 0) throw unreadable();
+          return await world.clickhouse.read(of);
+        },
+      },
+    });
+    const shown = async (line: string): Promise<boolean> => (await registry.metrics()).includes(line);
+    await waitFor(() => shown('sluice_rollup_failures_total{work="tables"} 1'), 20_000, 'the failure is counted');
+    time.aheadMs = 61_000;
+    await waitFor(() => shown('sluice_rollup_table_rows{table="rollups"}'), 20_000, 'the tables are measured');
+    expect(asked).toBe(2);
   });
 
   test('a refused repair that another service ends is no longer told of', async () => {

@@ -1,4 +1,5 @@
 import { rows, type ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
+import { fromEngine, type ClickHouseError } from '../../../common/clickhouse/errors.ts';
 import { loadMigrations, migrate } from '../../../common/clickhouse/migrations.ts';
 import { openClickHouse } from '../../../common/clickhouse/open.ts';
 import { readSettings, type Settings } from '../../../common/config/settings.ts';
@@ -83,6 +84,10 @@ export interface Batch {
   insert(without?: ReadonlySet<number>): Promise<void>;
   record(): Promise<void>;
 }
+
+/** What ClickHouse reports, at every read, of a block whose bytes have changed on the disk. */
+export const unreadable = (): ClickHouseError =>
+  fromEngine("Code: 40. DB::Exception: Checksum doesn't match: corrupted data. (CHECKSUM_DOESNT_MATCH)", false)!;
 
 const BASE_MICROS = 1000;
 
