@@ -1,5 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { fresh, freshly, INTEGERS_AS_TEXT, select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import {
+  fresh,
+  freshly,
+  INTEGERS_AS_TEXT,
+  select,
+  type ClickHouse,
+  type Reader,
+} from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import type { Clock } from '../../common/clock.ts';
 import { sources, type SourceName } from '../../common/sources.ts';
@@ -73,7 +80,7 @@ export async function listDeadLetters(
  * life of the topic which has one there.
  */
 export async function readDeadLetter(
-  clickhouse: ClickHouse,
+  clickhouse: Reader,
   { topic, partition, offset, incarnation }: Coordinates & { readonly incarnation?: number | undefined },
 ) {
   type Row = Pick<DeadLetter, 'incarnation' | 'reason' | 'detail'> & {

@@ -17,14 +17,17 @@ vi.mock('node:timers/promises', () => ({
 const VALUE = '{"project":"p","timestamp":"2026-03-01T00:00:00Z"}';
 let asked: string[];
 let marked: string[];
+let freshOf: (readonly string[])[];
+let isFinished: boolean;
 let said: string[];
 let clickhouse: ClickHouse;
 let failing: (offset: string | undefined) => boolean;
 
 beforeEach(() => {
-  [asked, marked, said] = [[], [], []];
+  [asked, marked, said, freshOf, isFinished] = [[], [], [], [], true];
   failing = () => false;
-  const rowsOf = ({ sql, params = {} }: Read): object[] => {
+  const rowsOf = ({ sql, params = {}, fresh }: Read): object[] => {
+    if (fresh !== undefined) freshOf.push(fresh.tables);
     const offset = params['offset'] === undefined ? undefined : String(params['offset']);
     if (failing(offset)) throw new Error('unavailable');
     if (sql === statements.openReplays)
@@ -36,7 +39,8 @@ beforeEach(() => {
       return [{ source: 'auth_logs', incarnation: 0, batch_last: 9, record_time: 0, key: null, headers: [], value }];
     }
     const announced = { evaluated_at: Date.UTC(2026, 2, 1), announced_period: 0 };
-    if (sql === statements.replayState) return [{ in_ledger: 1, period: 0, least_period: 0, ...announced }];
+    if (sql === statements.replayState)
+      return [{ in_ledger: isFinished ? 1 : 0, period: 0, least_period: 0, ...announced }];
     return [{ rows: params['first'] === 2 ? 0 : 1 }];
   };
   clickhouse = {
@@ -65,9 +69,10 @@ async function keep(rounds: number, signal = new AbortController().signal): Prom
   await keepReplaysComplete(options, logger, signal);
 }
 
-test('a letter that the rules of today refuse is tried once', async () => {
+test('a letter that the rules of today refuse is tried once, and says so', async () => {
   await keep(3);
   expect(asked.filter((offset) => offset === '2')).toHaveLength(1);
+  expect(said.filter((line) => line.startsWith('replay_not_completed'))).toEqual(['replay_not_completed 2']);
   expect(marked).toEqual(['1', '3', '1', '3', '1', '3']);
 });
 
@@ -75,7 +80,25 @@ test('a letter that cannot be completed now keeps no other from it, and is tried
   let failures = 0;
   failing = (offset) => offset === '1' && failures++ === 0;
   await keep(2);
-  expect(said).toEqual(['replay_not_completed 1', 'replay_completed 3', 'replay_completed 1', 'replay_completed 3']);
+  expect(said.filter((line) => !line.endsWith('2'))).toEqual([
+    'replay_not_completed 1',
+    'replay_completed 3',
+    'replay_completed 1',
+    'replay_completed 3',
+  ]);
+});
+
+test('a letter whose batch is not finished is tried again', async () => {
+  isFinished = false;
+  await keep(2);
+  expect(asked).toEqual(['1', '2', '3', '1', '2', '3']);
+  expect(said).toEqual([]);
+});
+
+test('letters are read where all rows are that replicas acknowledged: one that is not there yet would be given up', async () => {
+  await keep(1);
+  expect(freshOf).toContainEqual(['dead_letter_replays']);
+  expect(freshOf.filter((tables) => tables.includes('dead_letters'))).toHaveLength(3);
 });
 
 test('while ClickHouse does not answer, it is asked again', async () => {

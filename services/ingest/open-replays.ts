@@ -18,13 +18,16 @@ const IN_ORDER = { ...INTEGERS_AS_TEXT, optimize_aggregation_in_order: 1 };
 export async function keepReplaysComplete(options: ReplayOptions, logger: Logger, signal: AbortSignal): Promise<void> {
   const refused = new Set<string>();
   const reader = fresh(options.clickhouse, ['dead_letter_replays']);
+  const letters = fresh(options.clickhouse, ['dead_letters']);
   const complete = async (letter: LetterPlace): Promise<void> => {
     const key = Object.values(letter).join(' ');
     if (refused.has(key) || signal.aborted) return;
-    const content = await readDeadLetter(options.clickhouse, letter);
+    const content = await readDeadLetter(letters, letter);
     const outcome = content === undefined ? undefined : await replayDeadLetter(options, content);
-    if (outcome === 'stored') logger.info(letter, 'replay_completed');
-    else refused.add(key);
+    if (outcome === 'stored') return logger.info(letter, 'replay_completed');
+    if (outcome === 'unfinished') return;
+    refused.add(key);
+    logger.warn({ ...letter, outcome: outcome ?? 'expired' }, 'replay_not_completed');
   };
   // one that fails keeps no other from being completed
   const attempt = <T>(work: Promise<T>, fields: object): Promise<T | undefined> =>

@@ -94,6 +94,7 @@ export async function startIngest({
   const decoders = createDecoders(settings, clock, (outcome) => metrics.schemaLookups.inc({ outcome }));
   const shardOf = createShardOf(clickhouse);
   const ledgers = new Map(shards.map((shard) => [shard, createLedger(shard)]));
+  /** what today's rules are made of */
   const today = { clock, retentionDays: settings.RAW_RETENTION_DAYS, maxEventBytes: settings.MAX_EVENT_BYTES };
   const context: Omit<StoreContext, 'clickhouse'> = {
     ...today,

@@ -29,6 +29,15 @@ const NIGHT_HOUR = 2;
 /** A closed period is compared so often while rows of it arrive between two looks. */
 const MOST_LOOKS = 3;
 
+/** Names of rollups on shards (placeOf), and of periods that they were compared in. */
+interface Compared {
+  readonly done: Set<string>;
+  /** what ClickHouse refused: it is tried again in the next hour */
+  readonly failed: Set<string>;
+}
+
+const nothing = (): Compared => ({ done: new Set(), failed: new Set() });
+
 /**
  * Compares rollups with the raw tables. A difference becomes a repair (repairs.ts), which changes nothing if raw is the
  * side that lacks rows. Returns a function that runs one round: it compares the minutes since the last one, by event
@@ -38,11 +47,11 @@ const MOST_LOOKS = 3;
 export function createAudit(context: Context) {
   const { metrics, settings } = context;
   let nextNight: number | undefined;
-  /** of the minutes up to `to`; undefined if nothing is left */
+  /** what this round has compared of the minutes up to `to`; undefined between rounds */
   let round: (Compared & { readonly to: number }) | undefined;
-  /** of the days; undefined before the first time */
+  /** what is compared of the closed periods since the last night; undefined before the first time */
   let night: Compared | undefined;
-  /** when what failed of them is compared again */
+  /** when closed periods that failed are compared again, unix seconds */
   let retryAt = 0;
   /** event time up to which minutes were compared, by placeOf */
   const audited = new Map<string, number>();
@@ -95,15 +104,6 @@ export function createAudit(context: Context) {
     return valuesOf([...minutes, ...night]).reduce((sum, asked) => sum + asked, 0);
   };
 }
-
-/** Names of rollups on shards (placeOf), and of periods that they were compared in. */
-interface Compared {
-  readonly done: Set<string>;
-  /** what ClickHouse refused: it is tried again in the next hour */
-  readonly failed: Set<string>;
-}
-
-const nothing = (): Compared => ({ done: new Set(), failed: new Set() });
 
 /**
  * Does the work for each rollup on each shard that is neither done nor failed. One that fails keeps no other from it: that

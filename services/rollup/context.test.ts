@@ -49,6 +49,7 @@ test.each([
 test.each([
   ['a server that is away', fromSystem(Object.assign(new Error('refused'), { code: 'ECONNREFUSED' }), false, true)],
   ['Keeper that is away', reported(999, 'KEEPER_EXCEPTION')],
+  ['a server that is overloaded', reported(745, 'SERVER_OVERLOADED')],
   ['a defect of ours', new TypeError('undefined')],
 ])('%s is more than the failure of this work', async (_, error) => {
   await expect(attempt(contextWith(100), { work: 'audit' }, () => Promise.reject(error))).rejects.toBe(error);
@@ -58,7 +59,7 @@ test('what fails because the service stops is not told of', async () => {
   const stopped = new Error('stopped');
   const context = contextWith(100, () => Promise.reject(stopped));
   const told = vi.spyOn(context.logger, 'error');
-  const work = attempt(context, { work: 'audit' }, () => Promise.reject(reported(236, 'ABORTED')));
+  const work = attempt(context, { work: 'audit' }, () => Promise.reject(reported(497, 'ACCESS_DENIED')));
   await expect(work).rejects.toBe(stopped);
   expect(told).not.toHaveBeenCalled();
 });

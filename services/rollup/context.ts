@@ -1,5 +1,4 @@
 import { shardsOf, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
-import { isLost } from '../../common/clickhouse/cluster/node-list.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import type { Clock } from '../../common/clock.ts';
 import type { Settings } from '../../common/config/settings.ts';
@@ -36,36 +35,43 @@ export const onShards = (context: Context): readonly Context[] =>
 /** Returns the values. If some of the work failed, throws the error that must end the process if there is one. */
 export function valuesOf<T>(settled: readonly PromiseSettledResult<T>[]): T[] {
   const errors = settled.flatMap((one) => (one.status === 'rejected' ? [one.reason as unknown] : []));
-  if (errors.length > 0) throw errors.find((e) => !(e instanceof ClickHouseError)) ?? errors[0];
+  if (errors.length > 0) throw errors.find((e) => !(e instanceof ClickHouseError && e.kind === 'retry')) ?? errors[0];
   return settled.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []));
 }
 
-/** What the service does, and what of it fails: a whole job, or one rollup or period. */
+/** Work on one rollup or period. */
 interface Work {
   readonly work: string;
   readonly rollup?: string;
   readonly [more: string]: unknown;
 }
 
-/** Logs and counts work that ClickHouse refuses. Its caller goes on with other work, and tries it again later. */
-export function tellFailure({ clickhouse, logger, metrics }: Context, work: Work, error: unknown): void {
-  metrics.failures.inc({ work: work.work });
-  logger.error({ ...work, shard: clickhouse.shard, err: error }, 'rollup_work_failed');
-}
+/**
+ * Errors that mostly pass, but that the rows of one period may cause for ever: truncated or lost files, a limit of time
+ * or memory.
+ */
+const OF_ITS_ROWS = new Set([3, 23, 32, 33, 74, 76, 107, 159, 160, 241]);
 
 /**
  * Does work on one rollup or period. What ClickHouse reports of its statements (a block of raw that cannot be read, a
- * right that is missing) is the failure of this work alone: then returns undefined. Throws what other work meets too:
- * ClickHouse, a shard or Keeper that is unavailable, and our own defects.
+ * right that is missing) is the failure of this work alone: it is logged and counted, and undefined returned. The caller
+ * goes on with other work, and tries it again later. Throws what other work meets too: ClickHouse, a shard or Keeper
+ * that is unavailable or overloaded, and our own defects.
  */
-export async function attempt<T>(context: Context, work: Work, act: () => Promise<T>): Promise<T | undefined> {
+export async function attempt<T>(
+  { clickhouse, logger, metrics, wait }: Context,
+  work: Work,
+  act: () => Promise<T>,
+): Promise<T | undefined> {
   try {
     return await act();
   } catch (error) {
-    if (!(error instanceof ClickHouseError) || error.code === undefined || isLost(error)) throw error;
+    if (!(error instanceof ClickHouseError) || error.code === undefined) throw error;
+    if (error.kind === 'retry' && !OF_ITS_ROWS.has(error.code)) throw error;
     // it is none if the service stops
-    await context.wait(0);
-    tellFailure(context, work, error);
+    await wait(0);
+    metrics.failures.inc({ work: work.work });
+    logger.error({ ...work, shard: clickhouse.shard, err: error }, 'rollup_work_failed');
     return undefined;
   }
 }
@@ -88,7 +94,7 @@ export function restUntil(context: Context, outcome: string, since: number): num
   return outcome === 'failed' ? Math.max(until, since + FAILED_REST_MS) : until;
 }
 
-/** True if an attempt ended for a reason in its own rows, which may last. */
+/** True if an attempt was refused, and the next one may be refused too. */
 export const isLasting = (outcome: string): boolean => ['incomplete', 'differs', 'failed'].includes(outcome);
 
 export const MINUTE = 60;

@@ -268,7 +268,11 @@ async function step(
   const work = { work: 'history', rollup: name, version, ...(period !== undefined && { period: isoTime(period) }) };
   const outcome = (await attempt(context, work, act)) ?? 'failed';
   if (outcome === 'done' || outcome === 'waits') rests.delete(key);
-  else rests.set(key, { until: restUntil(context, outcome, since), outcome });
+  // a retirement reads no raw, and may have waited long for inserts of others
+  else {
+    const counted = period === undefined ? performance.now() : since;
+    rests.set(key, { until: restUntil(context, outcome, counted), outcome });
+  }
   return outcome;
 }
 

@@ -30,7 +30,7 @@ export function createRollupMetrics(registry: Registry | undefined) {
     ),
     failures: counter(
       'sluice_rollup_failures_total',
-      'Times that ClickHouse refused work: a comparison, repair or build of one rollup or period, or a whole job',
+      'Times that ClickHouse refused work on one rollup or period: a comparison, repair, build, or retention',
       'work',
     ),
     repairs: counter('sluice_rollup_repairs_total', 'Spans of periods that were rebuilt', 'rollup'),

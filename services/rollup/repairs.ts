@@ -69,8 +69,8 @@ async function writeRepair({ clickhouse }: Pick<Context, 'clickhouse'>, repair: 
 
 /**
  * Divides repairs into those that one build can do: of the same source and period, with hours that overlap. An outage
- * leaves a repair for each batch in flight, and each build makes a whole partition. One that was refused because of its
- * own rows is tried alone, so that it holds up no other.
+ * leaves a repair for each batch in flight, and each build makes a whole partition. One that was refused
+ * is tried alone, so that it holds up no other.
  */
 export function groupRepairs(open: readonly Repair[]): Repair[][] {
   const groups: Repair[][] = [];
@@ -218,8 +218,9 @@ async function repairGroup(round: Round, group: readonly Repair[], found: Found)
     if (outcome === 'built' || outcome !== member.outcome)
       await writeRepair(context, { ...member, outcome }, outcome === 'built');
   if (outcome !== 'built') {
-    // of several, each is tried alone in the next round
-    const until = isLasting(outcome) && group.length > 1 ? since : restUntil(context, outcome, since);
+    // of several that are refused, each is tried alone in the next round; for the others a command waits only so long
+    const isNext = isLasting(outcome) ? group.length > 1 : repair.reason === 'command';
+    const until = isNext ? since : restUntil(context, outcome, since);
     for (const member of group) tried(member).rest = { until, found };
     return group.length;
   }

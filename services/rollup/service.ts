@@ -11,7 +11,7 @@ import { updateTableMetrics } from './table-metrics.ts';
 import { beginToday } from './periods.ts';
 import { readOpenRepairs, repairOpen } from './repairs.ts';
 import { dropExpired } from './retention.ts';
-import { FAILED_REST_MS, tellFailure, type Context } from './context.ts';
+import type { Context } from './context.ts';
 import { admitNew, nextStep, publish } from './history.ts';
 
 export interface RollupOptions extends Pick<Context, 'clickhouse' | 'settings' | 'logger'> {
@@ -88,7 +88,6 @@ export async function startRollup({
 const FULL_TIER_DAYS = 90;
 
 interface Job {
-  readonly name: string;
   readonly work: () => Promise<unknown>;
   readonly everyMs: number;
 }
@@ -103,14 +102,12 @@ async function run(context: Context): Promise<never> {
   let repairs = Infinity;
   const urgent: Job[] = [
     {
-      name: 'period',
       everyMs: PERIOD_EVERY_MS,
       work: async () => {
         today = await beginToday(context, today);
       },
     },
     {
-      name: 'repairs',
       everyMs: REPAIR_EVERY_MS,
       work: async () => {
         if (repairs === 0 && (await readOpenRepairs(context.clickhouse)).length === 0) return;
@@ -120,24 +117,21 @@ async function run(context: Context): Promise<never> {
       },
     },
     // another service may have published an old state of the catalogue
-    { name: 'publish', everyMs: PUBLISH_EVERY_MS, work: () => publish(context) },
+    { everyMs: PUBLISH_EVERY_MS, work: () => publish(context) },
   ];
-  const watching: Job[] = [
-    { name: 'tables', everyMs: TABLE_METRICS_EVERY_MS, work: () => updateTableMetrics(context) },
-  ];
-  const audit: Job[] = [{ name: 'audit', everyMs: AUDIT_EVERY_MS, work: createAudit(context) }];
+  const watching: Job[] = [{ everyMs: TABLE_METRICS_EVERY_MS, work: () => updateTableMetrics(context) }];
+  const audit: Job[] = [{ everyMs: AUDIT_EVERY_MS, work: createAudit(context) }];
   // history retires versions: nothing else creates, or drops from, what it is about to remove
   const rest: Job[] = [
     {
-      name: 'cluster',
       everyMs: CLUSTER_EVERY_MS,
       work: async () => {
         await context.clickhouse.cluster?.complete();
         await context.clickhouse.cluster?.distribute?.();
       },
     },
-    { name: 'history', everyMs: REPAIR_EVERY_MS, work: () => buildHistory(context) },
-    { name: 'retention', everyMs: RETENTION_EVERY_MS, work: () => dropExpired(context) },
+    { everyMs: REPAIR_EVERY_MS, work: () => buildHistory(context) },
+    { everyMs: RETENTION_EVERY_MS, work: () => dropExpired(context) },
   ];
   await Promise.all([urgent, watching, audit, rest].map((jobs) => repeat(context, jobs)));
   throw new Error('the jobs of the rollup service never end');
@@ -149,8 +143,8 @@ async function buildHistory(context: Context): Promise<void> {
   while ((await nextStep(context)) === 0 && performance.now() < until);
 }
 
-/** Runs each job when it is due, and again if ClickHouse is unavailable or refuses it. Other errors are defects. */
-async function repeat(context: Context, jobs: readonly Job[]): Promise<never> {
+/** Runs each job when it is due. A job that fails because the engine is unavailable is retried. */
+async function repeat({ logger, wait }: Context, jobs: readonly Job[]): Promise<never> {
   const due = jobs.map((job) => ({ ...job, at: 0 }));
   for (;;) {
     for (const job of due.filter((j) => j.at <= performance.now())) {
@@ -158,14 +152,11 @@ async function repeat(context: Context, jobs: readonly Job[]): Promise<never> {
         await job.work();
         job.at = performance.now() + job.everyMs;
       } catch (error) {
-        if (!(error instanceof ClickHouseError)) throw error;
-        if (error.kind === 'retry')
-          context.logger.warn({ err: error, retry_in_ms: UNAVAILABLE_RETRY_MS }, 'clickhouse_unavailable');
-        else tellFailure(context, { work: job.name }, error);
-        const retryMs = error.kind === 'retry' ? UNAVAILABLE_RETRY_MS : Math.max(job.everyMs, FAILED_REST_MS);
-        job.at = performance.now() + retryMs;
+        if (!(error instanceof ClickHouseError) || error.kind !== 'retry') throw error;
+        logger.warn({ err: error, retry_in_ms: UNAVAILABLE_RETRY_MS }, 'clickhouse_unavailable');
+        job.at = performance.now() + UNAVAILABLE_RETRY_MS;
       }
     }
-    await context.wait(Math.max(0, Math.min(...due.map((j) => j.at)) - performance.now()));
+    await wait(Math.max(0, Math.min(...due.map((j) => j.at)) - performance.now()));
   }
 }

@@ -4,6 +4,16 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { createIsolated } from './isolated.ts';
 
+const forking = vi.hoisted((): { error?: Error } => ({}));
+vi.mock('node:child_process', async (original) => {
+  const real = await original<typeof import('node:child_process')>();
+  const fork = (...args: Parameters<typeof real.fork>): ReturnType<typeof real.fork> => {
+    if (forking.error !== undefined) throw forking.error;
+    return real.fork(...args);
+  };
+  return { ...real, fork };
+});
+
 const { execPath } = process;
 let folder = '';
 beforeEach(() => {
@@ -12,6 +22,7 @@ beforeEach(() => {
 });
 afterEach(() => {
   process.execPath = execPath;
+  delete forking.error;
   vi.unstubAllEnvs();
   rmSync(folder, { recursive: true, force: true });
 });
@@ -23,4 +34,13 @@ it('a process that cannot be started fails its statement, leaves no folder, and 
   await isolated.close();
   expect(readdirSync(folder)).toEqual([]);
   expect(error).toMatchObject({ name: 'ClickHouseError', codeName: 'ENOENT', outcome: 'not_written' });
+});
+
+it('without memory for a process, its statement may be repeated, and no folder is left', async () => {
+  forking.error = Object.assign(new Error('spawn ENOMEM'), { code: 'ENOMEM' });
+  const isolated = createIsolated();
+  const error = await isolated.read({ sql: 'SELECT 1', format: 'TSV' }).catch((thrown: unknown) => thrown);
+  await isolated.close();
+  expect(readdirSync(folder)).toEqual([]);
+  expect(error).toMatchObject({ name: 'ClickHouseError', codeName: 'ENOMEM', kind: 'retry' });
 });

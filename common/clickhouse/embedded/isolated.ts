@@ -62,13 +62,20 @@ export function createIsolated(): Reader & { close(): Promise<void> } {
 
 async function start(live: Set<Process>): Promise<Process> {
   const folder = mkdtempSync(join(tmpdir(), 'sluice-isolated-'));
-  const child = fork(PROCESS, [folder], {
-    cwd: folder,
-    env: { UV_THREADPOOL_SIZE: '8' },
-    execArgv: [],
-    serialization: 'advanced',
-    stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
-  });
+  let child: ChildProcess;
+  try {
+    child = fork(PROCESS, [folder], {
+      cwd: folder,
+      env: { UV_THREADPOOL_SIZE: '8' },
+      execArgv: [],
+      serialization: 'advanced',
+      stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
+    });
+  } catch (error) {
+    // without memory for it, for instance; other failures are events
+    rmSync(folder, { recursive: true, force: true });
+    throw fromSystem(error, false, false);
+  }
   const ending = new AbortController();
   const process: Process = { child, ended: ending.signal };
   const onEnd = (reason: Error): void => {
@@ -121,7 +128,7 @@ async function answer(
 ): Promise<FromIsolated> {
   const late = AbortSignal.timeout(Math.ceil(withinMs));
   const over = AbortSignal.any([late, ended, ...(signal === undefined ? [] : [signal])]);
-  // only while it is idle it must not keep our process alive
+  // While it works it keeps our process alive. While it is idle it does not.
   child.ref();
   try {
     const message = once(child, 'message', { signal: over });

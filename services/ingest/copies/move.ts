@@ -100,7 +100,7 @@ async function readTables(from: ClickHouse): Promise<Table[]> {
   const side = tables.find(({ name }) => SIDE_TABLE.test(name));
   if (side === undefined) return tables;
   throw new StartError(
-    `a build of a rollup has not ended (table ${side.name}): let npm start or the rollup service run until npm run rollup -- status shows no pending period and no repair, stop it, and repeat`,
+    `a build of a rollup has not ended (table ${side.name}): let npm start or the rollup service run until npm run rollup -- status shows no pending period and no repair, and this table is gone, stop it, and repeat`,
   );
 }
 

@@ -98,6 +98,7 @@ export class Turns<P extends Partition> {
    * paused begins again only below less than that (arrange in assignment.ts). `paused` of the lane is something else.
    */
   mayFetch(partition: P, all: Iterable<P>, share: number): boolean {
+    // it waits for the rest of an announced batch (lane.ts)
     if (partition.lane.isRecovering) return true;
     return (!isBehind(partition) || this.has(partition)) && this.#hasRoom(partition, all, share);
   }

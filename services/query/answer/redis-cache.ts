@@ -61,7 +61,7 @@ interface RedisOptions {
   readonly url: string;
   /** the same for all processes that share answers */
   readonly secret: Buffer;
-  /** how much longer than its query a lock lasts, in case the process that took it died */
+  /** how much longer than the time limits of its queries a lock lasts; it ends by itself if its process died */
   readonly lockMarginMs: number;
   readonly logger: Logger;
 }

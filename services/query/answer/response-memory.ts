@@ -20,9 +20,10 @@ const SETTLE_MS = 1_000;
 export type ResponseMemory = ReturnType<typeof createResponseMemory>;
 
 /**
- * Memory for large answers. One of more than SMALL_RESULT_BYTES (query.ts) reserves some before it is fetched and
- * rendered, and takes its size while it is compressed. One from HELD_FROM_BYTES on holds the size that is sent until its
- * caller has read it or left. While another key asks too, a key may use half of the memory.
+ * Memory for large answers. One of more than SMALL_RESULT_BYTES (query.ts) reserves some while it is fetched and
+ * rendered, and while it is converted to another form. It takes its size while it is compressed. One from
+ * HELD_FROM_BYTES on holds the size that is sent until its caller has read it or left. While another key asks too, a
+ * key may use half of the memory.
  * `readWithinMs`: a caller that takes longer for a large answer is disconnected. Otherwise a caller that reads a byte a
  * minute would keep its memory for ever.
  */

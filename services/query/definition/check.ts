@@ -55,7 +55,8 @@ async function checkIsolation(clickhouse: Reader, definition: Definition): Promi
       await clickhouse.read({ sql, format: 'Null', isolated: true });
       return false;
     } catch (error) {
-      if (!(error instanceof ClickHouseError) || error.kind === 'retry') throw error;
+      // only ClickHouse's own numbers are refusals: the process that isolates may not start
+      if (!(error instanceof ClickHouseError) || error.code === undefined || error.kind === 'retry') throw error;
       return true;
     }
   };

@@ -6,10 +6,14 @@ import type { Fragment } from '../statement/branches.ts';
  * (definition.schema.json). `@now` is reserved: the service binds the instant of the query. Everything here is checked
  * without ClickHouse; check.ts compares the statement's columns with the declared ones.
  */
+
 export type Format = 'string' | 'timestamp' | 'integer' | 'number' | 'pattern';
-/** ClickHouse prints a time in the zone of its type, and both renderings take it for UTC. */
+/** ClickHouse prints a time in the zone of its type. `unix_microseconds` and `utc` take it for UTC. */
 const IN_UTC = /^Date[^']*('UTC'|$)/;
-/** The types that a column of each rendering may have, besides LowCardinality and Nullable. */
+/**
+ * The types that a column of each rendering may have, besides LowCardinality and Nullable. `text` and `nested_list` are
+ * made of members of a JSON text (isOfJson); render.ts makes them.
+ */
 export const COLUMN_TYPES = {
   string: /^(String|FixedString|UUID|Enum|IPv)/,
   number: /^(U?Int|Float|Decimal|BFloat)/,

@@ -220,7 +220,7 @@ function checkParameter(p: Parameter, wrong: Wrong): void {
     wrong([...at, 'pattern'], `the pattern of ${p.name} ${(error as Error).message}`);
     return;
   }
-  // every call that uses such a default would be a 400
+  // A default is one of the enum, if there is an enum. A call that uses a refused value would be a 400.
   for (const value of p.values ?? [p.default]) {
     const read = value === undefined ? undefined : readValue(p, [value]);
     if (read !== undefined && 'message' in read) wrong(at, `${p.name} has the value ${value}, which ${read.message}`);

@@ -104,7 +104,7 @@ function recordAnswers(app: FastifyInstance, { metrics, logger }: Pick<AppOption
   });
 }
 
-/** Creates the HTTP service without a socket; `inject` and `listen` both work on it. */
+/** Creates the HTTP service without a socket: `listen` opens it. */
 export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   const { logger } = options;
   // the hook below refuses a request without Host, with the envelope
@@ -161,7 +161,8 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     sendError(new ApiError('not_found', 'there is nothing at this path'), request, reply),
   );
 
-  // Every method that Node reads has a route, so the hook above can answer 405 with what a path accepts.
+  // Every path has a route for every method that Node reads, OPTIONS too. So the hook above knows the path: it answers
+  // OPTIONS, and 405 with what the path accepts.
   for (const method of METHODS)
     if (method !== 'CONNECT' && !app.supportedMethods.includes(method)) app.addHttpMethod(method, { hasBody: true });
   const methods = app.supportedMethods;

@@ -10,8 +10,8 @@ import { CALLER_LEFT, JSON_TYPE, callerOf, keyOf, queryOf, whenClosed } from './
 import { errorOf } from './send-error.ts';
 
 /**
- * Serves the routes that other components have at one path. `methods` are all that Node reads; the app's hook refuses
- * those that no route takes.
+ * Serves the routes that other components have at one path. `methods` are all that Node reads; the app's hook answers
+ * OPTIONS, and refuses those that no route takes.
  */
 export function serveRoutes(
   app: FastifyInstance,

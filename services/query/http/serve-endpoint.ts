@@ -40,7 +40,8 @@ export function createServeEndpoint({ definitions, answers, clock, responseMemor
     if ('mistakes' in read) throw invalidParameters(read.mistakes);
 
     const format = preferredFormat(request.headers.accept, found);
-    // nothing is sent meanwhile: queries end at their own limits, but one may wait for those of other processes
+    // The app closes a connection after two minutes without a byte (connectionTimeout in app.ts). A call may wait longer
+    // for queries of other processes, so it has no such limit here. Our own queries end at their limits.
     const { socket } = request.raw;
     socket.setTimeout(0);
     const { answer: first, cache } = await answers

@@ -211,7 +211,7 @@ function bytesOf(
     }
   }
   add(tail);
-  // whoever keeps the body, such as the cache, counts its own bytes only
+  // Whoever keeps the body, such as the cache, counts only its own bytes. So it keeps at most twice as many.
   const body = used < bytes.length / 2 ? Buffer.from(bytes.buffer.transfer(used)) : bytes.subarray(0, used);
   return { body, truncated, etag: etagOf(body) };
 }

@@ -156,6 +156,29 @@ describe('repairs', { timeout: 240_000 }, () => {
     expect(await held()).toEqual([7, 7, 7]);
   });
 
+  // a command waits two minutes for its repairs
+  test.each([
+    ['recovery', 1],
+    ['command', 2],
+  ] as const)('that wait for a batch, of a %s, are looked at %d times in two rounds', async (reason, rounds) => {
+    await world.announce('edge_logs', eventsOf(4)).insert();
+    const span = { period: today(), from: today(), to: today() + DAY };
+    await requestRepair(world.context, { source: 'edge_logs', ...span, reason, accept_loss: false });
+    const engine = world.clickhouse;
+    let looks = 0;
+    const read = async (of: Read) => {
+      if (of.sql === statements.unfinishedBatches) looks++;
+      return await engine.read(of);
+    };
+    const settings = { ...world.context.settings, ROLLUP_BUILD_PERCENT: 1 };
+    const context = { ...world.context, settings, clickhouse: { ...engine, read } };
+    expect(await repairOpen(context)).toBe(1);
+    expect(await readOpenRepairs(engine)).toMatchObject([{ outcome: 'unfinished' }]);
+    const once = looks;
+    expect(await repairOpen(context)).toBe(1);
+    expect(looks).toBe(rounds * once);
+  });
+
   test('a side table that may not be created is an error, and not the build of another process', async () => {
     await world.send('edge_logs', eventsOf(4));
     const engine = world.clickhouse;

@@ -13,7 +13,7 @@ import { readOpenRepairs, requestRepair } from '../../../services/rollup/repairs
 import { testLogger } from '../../harness/clickhouse.ts';
 import { waitFor } from '../../harness/wait-for.ts';
 import { SECOND_VERSION } from './second-version.ts';
-import { edgeEvent, invocationEvent, openWorld, unreadable, type World } from './world.ts';
+import { edgeEvent, invocationEvent, openWorld, type World } from './world.ts';
 
 // The service by the wall clock, with callers and ingest at work beside it.
 
@@ -232,27 +232,6 @@ describe('the rollup service', { timeout: 240_000 }, () => {
     } finally {
       compared.resolve();
     }
-  });
-
-  test('a job that ClickHouse refuses ends nothing: it is told of, and done again later', async () => {
-    const registry = createRegistry();
-    let asked = 0;
-    time.longestWaitMs = 500;
-    await start({
-      registry,
-      clickhouse: {
-        ...world.clickhouse,
-        read: async (of) => {
-          if (of.sql === statements.tableSizes && asked++ === 0) throw unreadable();
-          return await world.clickhouse.read(of);
-        },
-      },
-    });
-    const shown = async (line: string): Promise<boolean> => (await registry.metrics()).includes(line);
-    await waitFor(() => shown('sluice_rollup_failures_total{work="tables"} 1'), 20_000, 'the failure is counted');
-    time.aheadMs = 61_000;
-    await waitFor(() => shown('sluice_rollup_table_rows{table="rollups"}'), 20_000, 'the tables are measured');
-    expect(asked).toBe(2);
   });
 
   test('a refused repair that another service ends is no longer told of', async () => {
