@@ -4,7 +4,16 @@ import { everywhere, fresh, freshly, select, type Reader } from '../../common/cl
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { LEDGER_DAYS } from '../../common/ledger-days.ts';
 import { readHorizon, statements, unlessReplaced, type Rollup } from './catalogue.ts';
-import { agreedNow, BUILD_SETTINGS, DAY, DROP_SETTINGS, isoTime, LONG_READ_SETTINGS, type Context } from './context.ts';
+import {
+  agreedNow,
+  BUILD_SETTINGS,
+  DAY,
+  DROP_SETTINGS,
+  isoTime,
+  LONG_READ_SETTINGS,
+  pauseAfter,
+  type Context,
+} from './context.ts';
 import {
   ALL_TIME,
   carryOver,
@@ -104,7 +113,7 @@ async function buildBeside(
   period: number,
   { span = ALL_TIME, older, acceptLoss = false, urgent = false }: BuildOptions,
 ): Promise<Built> {
-  const { clickhouse, settings, logger, metrics } = context;
+  const { clickhouse, logger, metrics } = context;
   const definition = await readRollupDefinition(clickhouse, rollup);
   const carried = !rollup.pending.includes(period)
     ? definition
@@ -148,7 +157,8 @@ async function buildBeside(
       metrics.built.inc({ rollup: rollup.name }, outcome.rows);
       const ms = performance.now() - since;
       logger.info({ ...where, rows: outcome.rows, seconds: Math.round(ms) / 1000 }, 'rollup_period_built');
-      await context.wait((ms * (100 - settings.ROLLUP_BUILD_PERCENT)) / settings.ROLLUP_BUILD_PERCENT);
+      // a repair pauses or rests as a whole (repairs.ts)
+      if (!urgent) await pauseAfter(context, ms);
     } else if (outcome.kind === 'busy') logger.info(where, 'rollup_period_busy');
     return outcome;
   } catch (error) {

@@ -38,6 +38,7 @@ test.each([
   ['a block that cannot be read', reported(40, 'CHECKSUM_DOESNT_MATCH')],
   ['a number that we do not know', reported(12_345, 'NEW_IN_27')],
   ['a truncated file', reported(33, 'CANNOT_READ_ALL_DATA')],
+  ['a disk without room for its period', reported(243, 'NOT_ENOUGH_SPACE')],
   ['a missing right', reported(497, 'ACCESS_DENIED')],
 ])('%s fails the work on its rollup and period only', async (_, error) => {
   const context = contextWith(100);

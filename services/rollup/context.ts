@@ -1,4 +1,5 @@
 import { shardsOf, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { isLost } from '../../common/clickhouse/cluster/node-list.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import type { Clock } from '../../common/clock.ts';
 import type { Settings } from '../../common/config/settings.ts';
@@ -46,15 +47,12 @@ interface Work {
   readonly [more: string]: unknown;
 }
 
-/**
- * Errors that mostly pass, but that the rows of one period may cause for ever: truncated or lost files, a limit of time
- * or memory.
- */
-const OF_ITS_ROWS = new Set([3, 23, 32, 33, 74, 76, 107, 159, 160, 241]);
+/** ClickHouse's numbers of a server that is cut off, overloaded or about to stop: other work would meet them too. */
+const OF_THE_SERVER = new Set([95, 96, 198, 202, 203, 209, 210, 236, 279, 410, 439, 700, 722, 745, 749, 762]);
 
 /**
  * Does work on one rollup or period. What ClickHouse reports of its statements (a block of raw that cannot be read, a
- * right that is missing) is the failure of this work alone: it is logged and counted, and undefined returned. The caller
+ * limit of memory, a full disk, a right that is missing) is the failure of this work alone: it is logged and counted, and undefined returned. The caller
  * goes on with other work, and tries it again later. Throws what other work meets too: ClickHouse, a shard or Keeper
  * that is unavailable or overloaded, and our own defects.
  */
@@ -67,7 +65,7 @@ export async function attempt<T>(
     return await act();
   } catch (error) {
     if (!(error instanceof ClickHouseError) || error.code === undefined) throw error;
-    if (error.kind === 'retry' && !OF_ITS_ROWS.has(error.code)) throw error;
+    if (OF_THE_SERVER.has(error.code) || isLost(error)) throw error;
     // it is none if the service stops
     await wait(0);
     metrics.failures.inc({ work: work.work });
@@ -80,6 +78,11 @@ export async function attempt<T>(
 export const FAILED_REST_MS = 60_000;
 /** When the share of the time is used up that all refused work gets together, by performance.now(). */
 const usedUntil = new WeakMap<Context, number>();
+
+/** Pauses after a build, so that it has taken ROLLUP_BUILD_PERCENT of the time. `ms`: what it took. */
+export async function pauseAfter({ settings, wait }: Context, ms: number): Promise<void> {
+  await wait((ms * (100 - settings.ROLLUP_BUILD_PERCENT)) / settings.ROLLUP_BUILD_PERCENT);
+}
 
 /**
  * Returns when work that was not done is tried again, by performance.now(). `since`: when its attempt began. Each attempt

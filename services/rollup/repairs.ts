@@ -14,6 +14,7 @@ import {
   LONG_READ_SETTINGS,
   MINUTE,
   onShards,
+  pauseAfter,
   restUntil,
   valuesOf,
   WRITE_SETTINGS,
@@ -208,6 +209,7 @@ async function repairGroup(round: Round, group: readonly Repair[], found: Found)
       lost.set(shard, { status: 'rejected', reason: error });
     }
   }
+  if (outcome === 'built') await pauseAfter(context, performance.now() - since);
   if (outcome === 'built' && lost.size > 0) return group.length;
   // history may meanwhile have built a version that was left out, from raw without the batch: the next round repairs it
   if (outcome === 'built' && (await isAnyBuilt(clickhouse, leftOut, repair.period))) outcome = 'taken';

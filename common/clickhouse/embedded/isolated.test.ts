@@ -33,7 +33,7 @@ it('a process that cannot be started fails its statement, leaves no folder, and 
   const error = await isolated.read({ sql: 'SELECT 1', format: 'TSV' }).catch((thrown: unknown) => thrown);
   await isolated.close();
   expect(readdirSync(folder)).toEqual([]);
-  expect(error).toMatchObject({ name: 'ClickHouseError', codeName: 'ENOENT', outcome: 'not_written' });
+  expect(error).toMatchObject({ name: 'ClickHouseError', codeName: 'ENOENT', kind: 'fatal', outcome: 'not_written' });
 });
 
 it('without memory for a process, its statement may be repeated, and no folder is left', async () => {

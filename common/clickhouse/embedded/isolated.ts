@@ -132,6 +132,8 @@ async function answer(
   child.ref();
   try {
     const message = once(child, 'message', { signal: over });
+    // if `begin` throws, nobody awaits it
+    message.catch(() => {});
     // it may have been killed while it was idle, for its memory for instance
     if (!ended.aborted) begin();
     return ((await message) as [FromIsolated])[0];

@@ -73,11 +73,11 @@ async function makeLetters(ages: readonly number[]): Promise<void> {
   });
 }
 
-/** What a replay announces, a minute ago. */
-async function announce(offset: number, period: number): Promise<void> {
+/** What a replay announces, so many minutes ago. */
+async function announce(offset: number, period: number, minutes = 1): Promise<void> {
   await engine.clickhouse.execute({
     sql: `INSERT INTO dead_letter_replays (kafka_topic, kafka_partition, kafka_offset, done, evaluated_at, rules, period, timestamp, replayed_at)
-      SELECT '${topic}', 0, ${offset}, false, now64(3, 'UTC'), 1, toDateTime(${period}, 'UTC'), now64(6, 'UTC'), now64(3, 'UTC') - INTERVAL 1 MINUTE`,
+      SELECT '${topic}', 0, ${offset}, false, now64(3, 'UTC'), 1, toDateTime(${period}, 'UTC'), now64(6, 'UTC'), now64(3, 'UTC') - INTERVAL ${minutes} MINUTE`,
   });
 }
 
@@ -136,4 +136,11 @@ test('ingest completes killed replays: their rows count once, and their period i
   } finally {
     await ingest.stop();
   }
+});
+
+test('a replay that may still run is left alone', async () => {
+  await announce(9, 0, 0);
+  const open = async (seconds: number): Promise<number[]> =>
+    (await select<{ offset: number }>(engine.clickhouse, statements.openReplays, { seconds })).map((l) => l.offset);
+  expect([(await open(30)).includes(9), (await open(0)).includes(9)]).toEqual([false, true]);
 });
