@@ -52,9 +52,9 @@ const OF_THE_SERVER = new Set([95, 96, 198, 202, 203, 209, 210, 236, 279, 410, 4
 
 /**
  * Does work on one rollup or period. What ClickHouse reports of its statements (a block of raw that cannot be read, a
- * limit of memory, a full disk, a right that is missing) is the failure of this work alone: it is logged and counted, and undefined returned. The caller
- * goes on with other work, and tries it again later. Throws what other work meets too: ClickHouse, a shard or Keeper
- * that is unavailable or overloaded, and our own defects.
+ * limit of memory, a full disk, a right that is missing) is the failure of this work alone: it is logged and counted,
+ * and undefined returned. The caller goes on with other work, and tries it again later. Throws what other work meets
+ * too: ClickHouse, a shard or Keeper that is unavailable or overloaded, and our own defects.
  */
 export async function attempt<T>(
   { clickhouse, logger, metrics, wait }: Context,

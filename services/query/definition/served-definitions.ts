@@ -51,6 +51,8 @@ export function serveDefinitions(
           return;
         } catch (error) {
           if (!(error instanceof ClickHouseError)) throw error;
+          // ClickHouse was not reached, and will not be, such as if an isolated process cannot be started
+          if (error.kind === 'fatal' && error.code === undefined) throw error;
           await sleep(RETRY_MS);
         }
       }

@@ -1,6 +1,7 @@
 import { readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { fromSystem } from '../../../common/clickhouse/errors.ts';
 import type { QueryService } from '../../../services/query/service.ts';
 import { createKey } from '../../../services/query/keys/key-table.ts';
 import { readSettings } from '../../../services/query/answer/query.ts';
@@ -567,6 +568,20 @@ it.each([
   await expect(other.ready).rejects.toThrow(message);
   await other.stop();
   await wrong.close();
+});
+
+it('if no isolated process can be started, the service says so, and not that a setting is wrong', async () => {
+  const noProcess = fromSystem(Object.assign(new Error('spawn node ENOENT'), { code: 'ENOENT' }), false, false);
+  const other = await startService(
+    {
+      ...engine.clickhouse,
+      read: (read) => (read.isolated === true ? Promise.reject(noProcess) : engine.clickhouse.read(read)),
+    },
+    engine.dataDir,
+    { ENDPOINTS_DIR: folder.path },
+  );
+  await expect(other.ready).rejects.toBe(noProcess);
+  await other.stop();
 });
 
 it('in server mode the first wall stands as well, and behind it there is nothing', async () => {

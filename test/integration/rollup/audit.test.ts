@@ -207,6 +207,41 @@ describe('the audit', { timeout: 240_000 }, () => {
     expect(await audit()).toBe(1);
   });
 
+  const auditedTo = async (rollup: string): Promise<number> =>
+    Number(new RegExp(`audited_to_seconds\\{rollup="${rollup}"\\} (\\d+)`).exec(await world.registry.metrics())?.[1]);
+
+  test('minutes that ClickHouse cannot read keep no other rollup from being compared, and are read in the next round', async () => {
+    await traffic(1);
+    const engine = world.clickhouse;
+    let isBroken = true;
+    const read = async (of: Read) => {
+      if (isBroken && of.sql.includes('is_held') && of.sql.includes('api_requests')) throw unreadable();
+      return await engine.read(of);
+    };
+    const context = { ...world.context, clickhouse: { ...engine, read } };
+    const error = vi.spyOn(context.logger, 'error');
+    audit = createAudit(context);
+    await audit();
+    expect(error.mock.calls).toEqual([
+      [
+        { work: 'audit', rollup: 'api_requests', shard: undefined, err: expect.objectContaining({ code: 40 }) },
+        'rollup_work_failed',
+      ],
+    ]);
+    error.mockRestore();
+    const begun = await auditedTo('api_requests');
+    world.now += HOUR_MS;
+    await audit();
+    expect([await auditedTo('api_requests'), await auditedTo('function_invocations')]).toEqual([begun, begun + 3600]);
+    isBroken = false;
+    for (const hours of [2, 3]) {
+      world.now += HOUR_MS;
+      await audit();
+      expect(await auditedTo('function_invocations')).toBe(begun + hours * 3600);
+    }
+    expect(await auditedTo('api_requests')).toBe(begun + 3 * 3600);
+  });
+
   test('a closed period that ClickHouse cannot read keeps no other from being compared, and is tried again in an hour', async () => {
     await traffic(1);
     const broken = Math.floor(world.now / DAY_MS) * (DAY_MS / 1000);
@@ -234,8 +269,6 @@ describe('the audit', { timeout: 240_000 }, () => {
     const error = vi.spyOn(context.logger, 'error');
     audit = createAudit(context);
     await audit();
-    const auditedTo = async (rollup: string): Promise<number> =>
-      Number(new RegExp(`audited_to_seconds\\{rollup="${rollup}"\\} (\\d+)`).exec(await world.registry.metrics())?.[1]);
     const before = await auditedTo('api_requests');
     world.now = Date.parse('2028-03-01T02:00:30Z');
     expect([await audit(), reads]).toEqual([1, 1]);
