@@ -33,11 +33,13 @@ export function writerOf(schema: object): (event: unknown) => Buffer {
 }
 
 export function singleObject(schema: object, event: unknown): Buffer {
-  return Buffer.concat([
-    Buffer.from([0xc3, 0x01]),
-    Buffer.from(parseSchema(JSON.stringify(schema)).fingerprint, 'hex'),
-    writerOf(schema)(event),
-  ]);
+  return Buffer.concat([singleObjectHeader(schema), writerOf(schema)(event)]);
+}
+
+export function singleObjectHeader(schema: object): Buffer {
+  const header = Buffer.from('c3010000000000000000', 'hex');
+  header.writeBigUInt64LE(parseSchema(JSON.stringify(schema)).fingerprint, 2);
+  return header;
 }
 
 export function confluent(id: number, datum: Buffer): Buffer {

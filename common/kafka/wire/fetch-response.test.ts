@@ -1,10 +1,11 @@
 import { randomBytes } from 'node:crypto';
+import { crc32c } from '@node-rs/crc32';
 import fc from 'fast-check';
 import { compressFrameSync } from 'lz4-napi';
 import { describe, expect, test } from 'vitest';
 import { compress, type Codec } from './codecs.ts';
 import { decodeFetchResponse, type Place } from './fetch-response.ts';
-import { crc32c, type FetchedRecord } from './record-batch.ts';
+import type { FetchedRecord } from './record-batch.ts';
 
 // A log of record batches as a broker keeps it, fetched again and again from the position that kafkajs would take.
 
@@ -99,7 +100,7 @@ async function batch(
 
 /** With the checksum of what it holds now. */
 function sealed(bytes: Buffer): Buffer {
-  bytes.writeUInt32BE(crc32c(bytes, 21), 17);
+  bytes.writeUInt32BE(crc32c(bytes.subarray(21)), 17);
   return bytes;
 }
 
@@ -673,7 +674,7 @@ describe('damage', () => {
       expect(records.map(offsets)).toEqual([[], [0, 1]]);
       expect(unreadable).toHaveLength(1);
     }
-    expect(crc32c(Buffer.from('123456789'), 0)).toBe(0xe306_9283);
+    expect(crc32c('123456789')).toBe(0xe306_9283);
   });
 
   test('is reported for a batch longer than its response if it is alone; beside others the broker cut it off', async () => {

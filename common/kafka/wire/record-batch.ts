@@ -1,3 +1,4 @@
+import { crc32c } from '@node-rs/crc32';
 import type { Codec } from './codecs.ts';
 
 /**
@@ -34,7 +35,8 @@ export function batchSize(data: Buffer, at: number): number | undefined {
 export function batchHeader(batch: Buffer) {
   if (batch.length < HEADER_BYTES) throw new Error(`a record batch of ${batch.length} bytes`);
   if (batch[16] !== 2) throw new Error(`a record batch of format ${batch[16]}`);
-  if (crc32c(batch, 21) !== batch.readUInt32BE(17)) throw new Error('a record batch does not match its checksum');
+  if (crc32c(batch.subarray(21)) !== batch.readUInt32BE(17))
+    throw new Error('a record batch does not match its checksum');
   const attributes = batch.readInt16BE(21);
   const codec = attributes & 0x07;
   if (codec >= CODECS.length) throw new Error(`unknown compression ${codec}`);
@@ -52,41 +54,6 @@ export function batchHeader(batch: Buffer) {
     /** number of records; with compaction fewer than offsets */
     count: batch.readInt32BE(57),
   };
-}
-
-/**
- * Returns CRC-32C (Castagnoli, RFC 3720 appendix B.4) from there to the end, eight bytes at a time ("slicing by 8",
- * Kounavis and Berry 2005).
- */
-export function crc32c(data: Buffer, from: number): number {
-  let crc = 0xffff_ffff;
-  let at = from;
-  for (; at + 8 <= data.length; at += 8) {
-    const low = crc ^ (data[at]! | (data[at + 1]! << 8) | (data[at + 2]! << 16) | (data[at + 3]! << 24));
-    crc =
-      CRC_TABLE[0x700 | (low & 0xff)]! ^
-      CRC_TABLE[0x600 | ((low >>> 8) & 0xff)]! ^
-      CRC_TABLE[0x500 | ((low >>> 16) & 0xff)]! ^
-      CRC_TABLE[0x400 | (low >>> 24)]! ^
-      CRC_TABLE[0x300 | data[at + 4]!]! ^
-      CRC_TABLE[0x200 | data[at + 5]!]! ^
-      CRC_TABLE[0x100 | data[at + 6]!]! ^
-      CRC_TABLE[data[at + 7]!]!;
-  }
-  for (; at < data.length; at++) crc = CRC_TABLE[(crc ^ data[at]!) & 0xff]! ^ (crc >>> 8);
-  return (crc ^ 0xffff_ffff) >>> 0;
-}
-
-/** At 256 k + b, for byte b at distance k from the end of eight: its share of the remainder. */
-const CRC_TABLE = new Uint32Array(8 * 256);
-for (let byte = 0; byte < 256; byte++) {
-  let crc = byte;
-  for (let bit = 0; bit < 8; bit++) crc = (crc & 1) === 0 ? crc >>> 1 : (crc >>> 1) ^ 0x82f6_3b78;
-  CRC_TABLE[byte] = crc;
-}
-for (let i = 256; i < CRC_TABLE.length; i++) {
-  const nearer = CRC_TABLE[i - 256]!;
-  CRC_TABLE[i] = CRC_TABLE[nearer & 0xff]! ^ (nearer >>> 8);
 }
 
 type FetchedHeaders = readonly (readonly [name: string, value: Buffer | null])[];

@@ -1,10 +1,10 @@
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import avro from 'avsc';
 import { afterAll, describe, expect, test } from 'vitest';
 import { StartError } from '../../../common/errors.ts';
 import { readSettings } from '../../../common/config/settings.ts';
+import { confluent, singleObject, singleObjectHeader, writerOf } from '../../../test/harness/avro.ts';
 import { createAvroDecoder, MAX_IDS, type AvroDecoder } from './decoder.ts';
 import type { Lookup, Registry } from './registry.ts';
 import { parseSchema, readKnownSchemas, type Schema } from './schemas.ts';
@@ -50,15 +50,8 @@ function decoderOf(registry?: Registry): Bound {
   };
 }
 
-const datumOf = (schema: object, value: unknown): Buffer => avro.Type.forSchema(schema as avro.Schema).toBuffer(value);
+const datumOf = (schema: object, value: unknown): Buffer => writerOf(schema)(value);
 const parsed = (schema: object): Schema => parseSchema(JSON.stringify(schema));
-const singleObject = (schema: object, value: unknown): Buffer =>
-  Buffer.concat([Buffer.from([0xc3, 0x01]), Buffer.from(parsed(schema).fingerprint, 'hex'), datumOf(schema, value)]);
-const confluent = (id: number, datum: Buffer): Buffer => {
-  const header = Buffer.alloc(5);
-  header.writeUInt32BE(id, 1);
-  return Buffer.concat([header, datum]);
-};
 const text = (result: Buffer | object): unknown => (Buffer.isBuffer(result) ? result.toString('utf8') : result);
 
 describe('single-object encoding', () => {
@@ -94,13 +87,13 @@ describe('single-object encoding', () => {
     const unknown = { ...older, fields: [{ name: 'project', type: 'int' }] };
     expect(text(decoder.singleObject(singleObject(unknown, { project: 1 })))).toEqual({
       reason: 'unknown_schema',
-      detail: `schema fingerprint ${parsed(unknown).fingerprint}`,
+      detail: `schema fingerprint ${singleObjectHeader(unknown).toString('hex', 2)}`,
     });
   });
 
   test('with the schema of another source, or of none', () => {
-    const other = schemas.current.postgrest_logs;
-    const value = Buffer.concat([Buffer.from([0xc3, 0x01]), Buffer.from(other.fingerprint, 'hex'), Buffer.alloc(7)]);
+    const other = schemas.current.postgrest_logs.type.schema() as object;
+    const value = Buffer.concat([singleObjectHeader(other), Buffer.alloc(7)]);
     expect(decoder.singleObject(value)).toEqual({
       reason: 'unknown_schema',
       detail: 'schema sluice.postgrest_logs is not one of edge_logs',

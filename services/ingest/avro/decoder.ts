@@ -40,9 +40,9 @@ export function createAvroDecoder(source: SourceName, schemas: KnownSchemas, reg
     /** C3 01, the writer's schema by its fingerprint (8 bytes, the lowest first), datum */
     singleObject(value: Buffer, maxBytes: number): Buffer | Refusal {
       if (value.length < SINGLE_OBJECT_HEADER_BYTES) return malformed('header cut off');
-      const fingerprint = value.toString('hex', 2, SINGLE_OBJECT_HEADER_BYTES);
-      const schema = schemas.byFingerprint.get(fingerprint);
-      if (schema === undefined) return unknown(`schema fingerprint ${fingerprint}`);
+      const schema = schemas.byFingerprint.get(value.readBigUInt64LE(2));
+      if (schema === undefined)
+        return unknown(`schema fingerprint ${value.toString('hex', 2, SINGLE_OBJECT_HEADER_BYTES)}`);
       return decode(schema, value, SINGLE_OBJECT_HEADER_BYTES, maxBytes);
     },
 

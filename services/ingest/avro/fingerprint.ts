@@ -10,15 +10,10 @@ const TABLE = Array.from({ length: 256 }, (_, byte) => {
   return fingerprint;
 });
 
-/**
- * The fingerprint of a schema's Parsing Canonical Form as it stands in a message: 8 bytes, the lowest first, as 16 hex
- * digits.
- */
-export function wireFingerprint(canonicalForm: string): string {
+/** The fingerprint of a schema's Parsing Canonical Form, as an unsigned number of 64 bits. */
+export function fingerprintOf(canonicalForm: string): bigint {
   let fingerprint = EMPTY;
   for (const byte of Buffer.from(canonicalForm))
     fingerprint = (fingerprint >> 8n) ^ TABLE[Number((fingerprint ^ BigInt(byte)) & 0xffn)]!;
-  const bytes = Buffer.alloc(8);
-  bytes.writeBigUInt64LE(fingerprint);
-  return bytes.toString('hex');
+  return fingerprint;
 }

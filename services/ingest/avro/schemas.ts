@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url';
 import avro from 'avsc';
 import { EXIT_CONFIG, StartError } from '../../../common/errors.ts';
 import { sources, type SourceName } from '../../../common/sources.ts';
-import { wireFingerprint } from './fingerprint.ts';
+import { fingerprintOf } from './fingerprint.ts';
 
 /** A schema that messages may have been written with. */
 export type Schema = ReturnType<typeof parseSchema>;
@@ -21,8 +21,8 @@ export function parseSchema(text: string) {
   const type = avro.Type.forSchema(json, { wrapUnions: true });
   return {
     type,
-    /** 16 hex digits, as in a message; avsc exports the Parsing Canonical Form */
-    fingerprint: wireFingerprint(JSON.stringify(type.schema())),
+    /** avsc exports the Parsing Canonical Form */
+    fingerprint: fingerprintOf(JSON.stringify(type.schema())),
   };
 }
 
