@@ -3,7 +3,7 @@
 FROM node:24.21.0-bookworm-slim AS packages
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
-# --omit=optional would also leave out the native parts of lz4 and snappy, without which nothing compressed can be read; the package `node` is the image's own here
+# --omit=optional would also leave out the native parts of lz4, snappy and crc32, without which no record can be read; the package `node` is the image's own here
 RUN npm ci --omit=dev --ignore-scripts && rm -rf node_modules/chdb node_modules/@chdb node_modules/node
 
 FROM node:24.21.0-bookworm-slim

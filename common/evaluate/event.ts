@@ -35,7 +35,8 @@ export function timeRangeAt(moment: number, retentionDays: number): TimeRange {
 
 /**
  * Returns the least period that a row of an event at this time or later can have, both unix seconds: the start of the
- * UTC day of an hour before. An event may be an hour ahead of the clock, and so of its period. A query of events since
+ * UTC day of an hour before. An event may be an hour ahead of the clock: before midnight, one of the next day
+ * counts in today's period. A query of events since
  * that time reads no older period.
  */
 export function leastPeriod(time: number): number {

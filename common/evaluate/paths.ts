@@ -1,8 +1,6 @@
 /** Names are ASCII and shorter than this. */
 export const MAX_NAME = 32;
 
-export type Paths = ReturnType<typeof createPaths>;
-
 /**
  * The paths that are read from an event, as a tree of names. Node 0 is "nothing of interest", node 1 the event itself.
  * Names are found by parent and length, so most keys of an event cost one lookup.

@@ -3,8 +3,8 @@ import { createPaths, MAX_NAME } from './paths.ts';
 /**
  * Passes once over the bytes of an event: strict JSON (RFC 8259) in strict UTF-8, nested at most MAX_DEPTH deep. It
  * builds nothing, so time is linear and memory constant for any input. Only a text that does not end in a bracket is
- * copied. It leaves the values that the paths name in `found`: of duplicate keys the first, and for a list whose first
- * element is an object, that object. Keys may contain escapes.
+ * copied. In `found` it notes where the values stand that the paths name: of duplicate keys the first, and for a list
+ * whose first element is an object, that object. Keys may contain escapes.
  */
 export type Scanner = ReturnType<typeof createScanner>;
 

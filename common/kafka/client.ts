@@ -38,7 +38,7 @@ export const { CompressionTypes } = kafkajs;
 
 /**
  * Returns the records of a batch that a consumer received. Its messages differ from kafkajs's types
- * (kafkajs-internals.ts).
+ * (FetchedBlock in wire/fetch-response.ts).
  */
 export function fetchedRecords(batch: Batch) {
   const messages = batch.messages as readonly (KafkaMessage | FetchedBlock)[];

@@ -21,7 +21,7 @@ describe('the events of a body', () => {
     ['a list with blanks', ' [ {"a":1} ,\n{"a":2} ]\n'],
     ['a batch', '{"batch":[{"a":1},{"a":2}]}'],
     ['a batch before a comma', '{"batch":[{"a":1},{"a":2}],"x":1,}'],
-    ['a batch among other members', '{"x":{"batch":[]},"batch":[{"a":1},{"a":2}],"y":"]"}'],
+    ['a batch among other members', '{"appname":{"project":1},"x":{"batch":[]},"batch":[{"a":1},{"a":2}],"y":"]"}'],
     ['an event per line', '{"a":1}\n{"a":2}'],
     ['lines with an end, blank ones and carriage returns', '{"a":1}\r\n\r\n  {"a":2}\r\n'],
   ])('%s', (_, body) => {
@@ -32,6 +32,14 @@ describe('the events of a body', () => {
     expect(texts('{\n "a": 1,\n "b": [1,\n2]\n}\n')).toEqual(['{\n "a": 1,\n "b": [1,\n2]\n}']);
     expect(texts('{"batch":"not a list"}')).toEqual(['{"batch":"not a list"}']);
   });
+
+  it.each(['project', 'metadata', 'timestamp', 'event_message', 'message', 'id', 'pro\\u006aect'])(
+    'an object with a batch and a %s of its own is one event',
+    (key) => {
+      for (const event of [`{"${key}":1,"batch":[{"a":1}]}`, `{"batch":[],"x":1,"batch":[1],"${key}":null}`])
+        expect(texts(event)).toEqual([event]);
+    },
+  );
 
   it('keeps every byte: digits, duplicate keys, escapes, brackets in strings', () => {
     const event = '{"n":12345678901234567890.00,"n":1e400,"s":"\\"]}[{\\\\","\\u0061":"\\ud800"}';

@@ -39,7 +39,7 @@ export async function decompressBody(body: Buffer, encoding: string | undefined,
 
 /**
  * Yields the texts of the events of a body. The content decides the form, not the Content-Type: a JSON list; an object
- * whose `batch` is a list; one object; else one JSON object per line. Throws ApiError (400) if the body has none of
+ * whose `batch` is a list and that has no ENVELOPE key; one object; else one JSON object per line. Throws ApiError (400) if the body has none of
  * these forms. The texts themselves are not checked.
  */
 export function* eventTexts(body: Buffer): Generator<string, void> {
@@ -65,6 +65,9 @@ export function* eventTexts(body: Buffer): Generator<string, void> {
   return yield* eachElement(batch);
 }
 
+/** Keys of which an event has at least one. Beside them `batch` is an unknown key, which is legal. */
+const ENVELOPE = new Set(['project', 'metadata', 'timestamp', 'event_message', 'message', 'id']);
+
 /**
  * Returns the list of a batch. Undefined if the object is an event; also if a key is no JSON text, because then the
  * event is refused. Throws ApiError (400) if events would be lost: behind a cut, in a second batch, or behind the list.
@@ -74,7 +77,9 @@ function batchOf(object: string): string | undefined {
   let end = 0;
   try {
     for (const [key, value, to] of eachMember(object)) {
-      if (unquoted(key) === 'batch') batches.push(value);
+      const name = unquoted(key);
+      if (ENVELOPE.has(name)) return undefined;
+      if (name === 'batch') batches.push(value);
       end = to;
     }
   } catch {

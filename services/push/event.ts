@@ -16,8 +16,11 @@ export interface PushedEvent {
 const MAX_PROJECT_BYTES = 256;
 /** Longer texts are no hosts: DNS ends at 253 characters. */
 const MAX_HOST = 512;
-/** Host, port and user of a url, with or without a scheme. The longest scheme is shorter than a reference. */
-const AUTHORITY = /^\s*(?:[A-Za-z][A-Za-z0-9+-]{0,18}:)?[/\\]*([^/\\?#]*)/;
+/**
+ * A url up to the end of its host, with or without a scheme. URL parsers take no notice of control characters and blanks
+ * before it, nor of tabs and line ends in it.
+ */
+const UP_TO_HOST = /^(?:[^/\\?#]*:|[^/\\?#\w]*)[/\\\t\r\n]*[^/\\?#]*/;
 /** The number of lower-case letters in a project reference. */
 const REFERENCE = 20;
 
@@ -58,15 +61,16 @@ export function mayPush(projects: readonly string[], { project }: PushedEvent): 
 }
 
 /**
- * Returns whether the host of an edge event's url contains a project reference that is not in `projects`.
- * usage.api-counts counts a request for every reference in its url, so a limited key could otherwise raise the counts
- * of others. A host longer than any real one counts as naming another.
+ * Returns whether the url of an edge event contains, up to the end of its host, a project reference that is not in
+ * `projects`. usage.api-counts counts a request for every reference in its url, so a limited key raises no counts of
+ * others by the host. Path and query are not checked (docs/producers.md). A host longer than any real one counts as
+ * naming another.
  */
 export function namesAnother(projects: readonly string[], { url }: PushedEvent): boolean {
   if (projects.length === 0 || url === undefined) return false;
-  const [authority = ''] = AUTHORITY.exec(url)?.slice(1) ?? [];
-  if (authority.length > MAX_HOST) return true;
-  for (const [letters] of authority.matchAll(/[a-z]{20,}/g)) {
+  const [text = ''] = UP_TO_HOST.exec(url) ?? [];
+  if (text.length > MAX_HOST) return true;
+  for (const [letters] of text.matchAll(/[a-z]{20,}/g)) {
     for (let from = 0; from + REFERENCE <= letters.length; from++)
       if (!projects.includes(letters.slice(from, from + REFERENCE))) return true;
   }

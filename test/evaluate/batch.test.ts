@@ -136,6 +136,37 @@ test('large batches are evaluated in turns: others run between, and one batch af
     );
 });
 
+test('a value of which only the beginning is there is too large, even where that would be an event', async () => {
+  const value = Buffer.from(BATCH[0] as string);
+  const batch = await evaluate([
+    { value, isCut: true },
+    { value: Buffer.from('{'), isCut: true },
+    { value, isCut: false },
+  ]);
+  expect([batch.rowOffsets, [...batch.reasons]]).toEqual([[2], [['too_large', 2]]]);
+});
+
+test('keys and headers of dead letters count too', async () => {
+  const value = Buffer.from(' ');
+  const header = ['name', Buffer.alloc(10)] as const;
+  for (const beside of [
+    { key: Buffer.alloc(20_000), headers: [] },
+    { key: null, headers: Array.from({ length: 250 }, () => header) },
+  ]) {
+    let isOver = false;
+    let turns = 0;
+    const count = (): void => {
+      turns++;
+      if (!isOver) setImmediate(count);
+    };
+    count();
+    const letters = await evaluate(Array.from({ length: 100 }, () => ({ value, ...beside })));
+    isOver = true;
+    expect(letters.deadOffsets).toHaveLength(100);
+    expect(turns).toBeGreaterThanOrEqual(99);
+  }
+});
+
 test('a small batch does not wait for large ones', async () => {
   const place = { topic: 't', partition: 0, incarnation: 0, batchLast: 0 };
   const large = recordsOf(Array.from({ length: 20 }, () => 'x'.repeat(100_000)));

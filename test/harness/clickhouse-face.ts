@@ -218,7 +218,7 @@ export async function startFace({
     if (fault?.action === 'hang') return hang(req);
     if (fault !== undefined && (await injectBefore(fault, req, res))) return;
     if (version !== '' && /^SELECT version\(\)$/.test(sql)) {
-      res.end(`${version}\n`);
+      res.setHeader('x-clickhouse-query-id', 'face').end(`${version}\n`);
       return;
     }
     if (fault?.action === 'hold') {

@@ -1,5 +1,5 @@
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
-import { createRegistry } from '../../common/metrics.ts';
+import { createRegistry, type Registry } from '../../common/metrics.ts';
 import type { SourceName } from '../../common/sources.ts';
 import { createLedger } from '../../services/ingest/delivery/ledger.ts';
 import type { RecordMark, Store, Stored } from '../../services/ingest/delivery/ports.ts';
@@ -19,6 +19,7 @@ interface TestStoreOptions {
   readonly group?: string;
   readonly retentionDays?: number;
   readonly maxEventBytes?: number;
+  readonly registry?: Registry;
 }
 
 interface TestBatch {
@@ -49,6 +50,7 @@ export function openTestStore(
     group = 'test',
     retentionDays = 90,
     maxEventBytes = 8 * 1024 * 1024,
+    registry = createRegistry(),
   }: TestStoreOptions,
 ): TestStore {
   const shardOf = createShardOf(clickhouse);
@@ -60,7 +62,7 @@ export function openTestStore(
       retentionDays,
       maxEventBytes,
       clock: Date.now,
-      metrics: createIngestMetrics(createRegistry()),
+      metrics: createIngestMetrics(registry),
       shardOf,
       register: createRegister(clickhouse, Date.now, () => {}),
       ledger: createLedger(placed),

@@ -138,7 +138,13 @@ export async function startWithDocker(
   await run('docker', ['rm', '--force', '--volumes', name], { timeoutMs: DOCKER_TIMEOUT_MS, signal });
   if (!existsSync(join(layout.home, 'data', 'meta.properties')))
     await must(dockerFormat(layout, randomClusterId()), DOCKER_TIMEOUT_MS, 'formatting its data folder');
-  await must(dockerStart(layout), DOCKER_TIMEOUT_MS, `starting the container ${name}`);
+  try {
+    await must(dockerStart(layout), DOCKER_TIMEOUT_MS, `starting the container ${name}`);
+  } catch (error) {
+    // the daemon may have started it for a command that was interrupted
+    await docker('rm', '--force', '--volumes', name);
+    throw error;
+  }
   return backend(name);
 }
 

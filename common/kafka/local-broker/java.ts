@@ -107,11 +107,13 @@ export async function startWithJava(
   scram: readonly string[] = [],
 ): Promise<Backend> {
   const properties = join(home, 'server.properties');
+  // Java reads the names of files by the locale
+  const env = { ...process.env, LC_ALL: 'C.UTF-8' };
   if (!existsSync(join(home, 'data', 'meta.properties'))) {
     const { code, stdout, stderr } = await run(
       java,
       javaArguments(classpath, formatClass, ...formatArguments(randomClusterId(), properties, scram)),
-      { cwd: home, timeoutMs: JAVA_TIMEOUT_MS, signal },
+      { cwd: home, env, timeoutMs: JAVA_TIMEOUT_MS, signal },
     );
     if (code !== 0)
       throw new Unavailable(`is installed, but Kafka cannot format its data folder: ${lastLine(stdout + stderr)}`);
@@ -120,6 +122,7 @@ export async function startWithJava(
   // in its own process group, so it survives a ctrl-C in our terminal
   const child = spawn(java, javaArguments(classpath, serverClass, properties), {
     cwd: home,
+    env,
     detached: true,
     stdio: ['ignore', output, output],
   });

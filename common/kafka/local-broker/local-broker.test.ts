@@ -1,5 +1,10 @@
-import { expect, test } from 'vitest';
-import { containerName, containerUser, dockerFormat, dockerStart } from './docker.ts';
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, onTestFinished, test, vi } from 'vitest';
+import { createLogger } from '../../logger.ts';
+import { Unavailable } from './backend.ts';
+import { containerName, containerUser, dockerFormat, dockerStart, startWithDocker } from './docker.ts';
 import { javaMajor } from './java.ts';
 import { lastError, lastLine } from './process.ts';
 import { javaArguments, randomClusterId, serverProperties } from './server-properties.ts';
@@ -69,6 +74,26 @@ test('the container runs as our user, on this machine only, on one port, with an
 test("if Docker runs without root, the container's root is our user", () => {
   expect(containerUser('["name=seccomp,profile=builtin","name=cgroupns"]\n', 501, 20)).toBe('501:20');
   expect(containerUser('["name=seccomp,profile=builtin","name=rootless","name=cgroupns"]\n', 501, 20)).toBe('0:0');
+});
+
+test('a container that the daemon starts for an interrupted command is removed', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'sluice-docker-'));
+  onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+  onTestFinished(() => void vi.unstubAllEnvs());
+  const started = join(folder, 'container');
+  // a daemon: the container begins at once, the command that asked for it answers later
+  const script = `#!/bin/sh\ncase "$1" in run) touch '${started}'; exec sleep 30;; rm) rm -f '${started}';; esac\n`;
+  writeFileSync(join(folder, 'docker'), script, { mode: 0o755 });
+  vi.stubEnv('PATH', `${folder}:${process.env.PATH}`);
+  mkdirSync(join(folder, 'data'));
+  writeFileSync(join(folder, 'data', 'meta.properties'), '');
+  const interrupt = new AbortController();
+  const layout = { home: folder, port: 9092, user: '1000:1000' };
+  const start = startWithDocker(layout, createLogger('silent'), interrupt.signal);
+  await vi.waitFor(() => expect(existsSync(started)).toBe(true), 5_000);
+  interrupt.abort();
+  await expect(start).rejects.toThrow(Unavailable);
+  expect(existsSync(started)).toBe(false);
 });
 
 test('the broker gets its settings from its layout', () => {

@@ -17,17 +17,18 @@ export function run(
   args: readonly string[],
   options: {
     readonly cwd?: string;
+    readonly env?: NodeJS.ProcessEnv;
     readonly timeoutMs: number;
     readonly signal?: AbortSignal | undefined;
     readonly onOutput?: (text: string) => void;
   },
 ): Promise<Outcome> {
   return new Promise((resolve) => {
-    const { cwd, timeoutMs: timeout, signal, onOutput } = options;
+    const { cwd, env, timeoutMs: timeout, signal, onOutput } = options;
     const child = execFile(
       command,
       args,
-      { cwd, timeout, signal, maxBuffer: MAX_OUTPUT_BYTES },
+      { cwd, env, timeout, signal, maxBuffer: MAX_OUTPUT_BYTES },
       (error, stdout, stderr) => {
         const code = error === null ? 0 : typeof error.code === 'number' ? error.code : undefined;
         resolve({ code, stdout, stderr: error !== null && stderr === '' ? error.message : stderr });

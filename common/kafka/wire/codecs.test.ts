@@ -125,6 +125,23 @@ describe('snappy of Java (xerial blocks)', () => {
     expect((await decompress('snappy', packed, 1_200_000))!.length).toBe(1_200_000);
   });
 
+  test('ever so many small blocks are read, and the event loop goes on meanwhile', async () => {
+    for (const part of ['', 'x']) {
+      const packed = xerial(...Array.from({ length: 20_000 }, () => snappyBlock(part)));
+      let turns = 0;
+      let isOver = false;
+      const count = (): void => {
+        turns++;
+        if (!isOver) setImmediate(count);
+      };
+      count();
+      const data = await decompress('snappy', packed, MiB);
+      isOver = true;
+      expect(data!.toString()).toBe(part.repeat(20_000));
+      expect(turns).toBeGreaterThan(5);
+    }
+  });
+
   test('refuses a block that claims more than it has', async () => {
     const block = snappyBlock(sample(1000));
     expect(await refusal(decompress('snappy', xerial(block).subarray(0, 40), MiB))).toBe('corrupt');

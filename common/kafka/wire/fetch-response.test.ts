@@ -2,10 +2,13 @@ import { randomBytes } from 'node:crypto';
 import { crc32c } from '@node-rs/crc32';
 import fc from 'fast-check';
 import { compressFrameSync } from 'lz4-napi';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import { compress, type Codec } from './codecs.ts';
 import { decodeFetchResponse, type Place } from './fetch-response.ts';
 import type { FetchedRecord } from './record-batch.ts';
+
+const sleep = vi.hoisted(() => vi.fn<(ms: number) => Promise<void>>(async () => {}));
+vi.mock('node:timers/promises', async (original) => ({ ...(await original<object>()), setTimeout: sleep }));
 
 // A log of record batches as a broker keeps it, fetched again and again from the position that kafkajs would take.
 
@@ -393,7 +396,7 @@ describe('bounds', () => {
       ),
       { numRuns: 150 },
     );
-  });
+  }, 30_000);
 
   test.each(codecs)('%s: a batch far above the budget is read in pieces, none much above it', async (codec) => {
     const records = Array.from({ length: 2_000 }, (_, offset) => ({ offset, value: Buffer.alloc(5_000, offset) }));
@@ -427,6 +430,18 @@ describe('bounds', () => {
       expect(records[1]?.key?.toString()).toBe('giant');
     },
   );
+
+  test.each(codecs)('%s: a record of about the budget is read, also as the last of its batch', async (codec) => {
+    const before = { offset: 0, value: Buffer.from('before') };
+    for (let bytes = 999_980; bytes <= 1_000_005; bytes++) {
+      const giant = { offset: 1, value: Buffer.alloc(bytes, 'g') };
+      for (const records of [[giant], [before, giant]]) {
+        const { records: read } = await drain([await batch(records, { codec })], { maxBytes: 1_000_000 });
+        expect(read.map((r) => r.offset)).toEqual(records.map((r) => r.offset));
+        expect(read.at(-1)?.value?.length).toBe(Math.min(bytes, 1_000_001));
+      }
+    }
+  });
 
   test('kept records hold no bytes of the response, and of a batch no more than the budget', async () => {
     for (const codec of codecs) {
@@ -522,6 +537,20 @@ describe('bounds', () => {
         expect(records.map((m) => m.value === null)).toEqual([false, false]);
         expect(records[1]!.value?.toString()).toBe('after');
       }
+  });
+
+  test('a record whose value is not kept whole says so, whether the value or the key is too large', async () => {
+    const large = Buffer.alloc(1_500_000);
+    const records = [
+      { offset: 0, key: large, value: large },
+      { offset: 1, value: Buffer.alloc(2_500_000) },
+      { offset: 2, key: Buffer.alloc(2_000_001) },
+      { offset: 3, value: large, headers: [['h', large]] as const },
+      { offset: 4, value: large },
+    ];
+    const { records: read } = await drain([await batch(records, { codec: 'zstd' })], { maxBytes: 2_000_000 });
+    expect(read.map(({ isCut }) => isCut)).toEqual([true, true, false, false, false]);
+    expect(read[0]?.value?.length).toBeLessThan(1_000_000);
   });
 
   test('headers count with the memory that they take, which is more than their bytes', async () => {
@@ -657,6 +686,21 @@ describe('damage', () => {
     }
   });
 
+  test('a record of less than its least length is reported at once, however many the batch claims to have', async () => {
+    const other = await batch([{ offset: 0 }]);
+    // attributes, time, and an offset that is not wanted
+    const fields = Buffer.concat([Buffer.of(0), zigzag(0), zigzag(-8), Buffer.alloc(20)]);
+    for (const length of [-1, -2, -(2 ** 31), 0, 5]) {
+      const stored = await batch([{ offset: 7 }], { pack: () => Buffer.concat([zigzag(length), fields]) });
+      stored.bytes.writeInt32BE(1_000_000_000, 57);
+      sealed(stored.bytes);
+      const start = performance.now();
+      const { unreadable } = await decode(response({ records: stored.bytes }, { partition: 1, records: other.bytes }));
+      expect(performance.now() - start).toBeLessThan(1_000);
+      expect(unreadable).toEqual([{ topic: 't', partition: 0, offset: 7 }]);
+    }
+  });
+
   test('of one bit is found by the checksum', async () => {
     const stored = await batch(
       [
@@ -686,6 +730,15 @@ describe('damage', () => {
       4,
     );
     expect([records.map(offsets), unreadable]).toEqual([[[4], []], []]);
+  });
+
+  test('is answered a second later where nothing else is there, a response without data at once', async () => {
+    const cut = (await batch([{ offset: 0, value: Buffer.alloc(1000) }])).bytes.subarray(0, 900);
+    sleep.mockClear();
+    await decode(response({ records: Buffer.alloc(0) }));
+    expect(sleep).not.toHaveBeenCalled();
+    await decode(response({ records: cut }));
+    expect(sleep.mock.calls).toEqual([[1_000]]);
   });
 
   test('of any bytes never hangs and is always reported', async () => {

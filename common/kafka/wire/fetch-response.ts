@@ -1,4 +1,5 @@
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
+import { CHUNK_BYTES } from '../../unzip.ts';
 import { decompress, decompressInChunks } from './codecs.ts';
 import {
   batchHeader,
@@ -209,8 +210,6 @@ async function readBatch(
     throw new Error(`the record batch has fewer than its ${header.count} records`);
   return reader.isDone();
 }
-
-const CHUNK_BYTES = 256 * 1024;
 
 function* copyInChunks(data: Buffer): Generator<Buffer> {
   for (let at = 0; at < data.length; at += CHUNK_BYTES) yield Buffer.from(data.subarray(at, at + CHUNK_BYTES));

@@ -192,3 +192,90 @@ test('a member whose wall clock is set back goes on with its heartbeats', async 
     now.mockRestore();
   }
 });
+
+const LED = { partitionErrorCode: 0, partitionId: 1, leader: 7 };
+const LEADERLESS = { partitionErrorCode: 5, partitionId: 0, leader: -1 };
+
+test('metadata that has a partition without a leader is read, and a topic that is gone is an error', async () => {
+  const definition = require('kafkajs/src/protocol/requests/metadata/index.js') as {
+    protocol(version: object): (parameters: object) => { response: { parse(data: object): Promise<object> } };
+  };
+  const { response } = definition.protocol({ version: 6 })({ topics: ['t'], allowAutoTopicCreation: false });
+  const ofTopic = (topicErrorCode: number): object => ({
+    brokers: [],
+    topicMetadata: [{ topicErrorCode, topic: 't', partitionMetadata: [LEADERLESS, LED] }],
+  });
+  expect(await response.parse(ofTopic(0))).toMatchObject({
+    topicMetadata: [{ topic: 't', partitionMetadata: [{ partitionId: 0, leader: -1 }, LED] }],
+  });
+  await expect(response.parse(ofTopic(3))).rejects.toThrow('does not host this topic-partition');
+});
+
+test('the offsets of a topic are those of its partitions with a leader', async () => {
+  const { prototype } = require('kafkajs/src/cluster/index.js') as { prototype: object };
+  const asked: string[] = [];
+  const cluster = Object.assign(Object.create(prototype) as object, {
+    brokerPool: {
+      metadata: {
+        topicMetadata: [
+          { topic: 't', partitionMetadata: [LEADERLESS, LED] },
+          { topic: 'without', partitionMetadata: [LEADERLESS] },
+        ],
+      },
+    },
+    findBroker: async ({ nodeId }: { nodeId: string }) => {
+      asked.push(nodeId);
+      return {
+        listOffsets: async ({ topics }: { topics: readonly { topic: string; partitions: readonly object[] }[] }) => ({
+          responses: topics.map(({ topic, partitions }) => ({
+            topic,
+            partitions: partitions.map((of) => ({ ...of, offset: '9' })),
+          })),
+        }),
+      };
+    },
+  }) as object as { fetchTopicsOffset(topics: readonly object[]): Promise<unknown> };
+  const all = [{ partition: 0 }, { partition: 1 }];
+  const topics = [
+    { topic: 't', partitions: all, fromBeginning: true },
+    { topic: 'without', partitions: all.slice(0, 1), fromBeginning: true },
+  ];
+  expect(await cluster.fetchTopicsOffset(topics)).toEqual([
+    { topic: 't', partitions: [{ partition: 1, offset: '9' }] },
+    { topic: 'without', partitions: [] },
+  ]);
+  expect(asked).toEqual(['7']);
+});
+
+test('metadata is read again in time: after the clock was set back, and soon while a partition has no leader', async () => {
+  type Pool = new (options: object) => { refreshMetadataIfNecessary(topics: readonly string[]): Promise<void> };
+  const BrokerPool = require('kafkajs/src/cluster/brokerPool.js') as Pool;
+  const begin = 1_800_000_000_000;
+  /** how often metadata is read at these times, milliseconds since the beginning */
+  const readsAt = async (partition: object, metadataMaxAge: number, times: readonly number[]): Promise<number[]> => {
+    let reads = 0;
+    const pool = new BrokerPool({ logger: { namespace: () => undefined }, metadataMaxAge });
+    const metadata = async (): Promise<object> => {
+      reads++;
+      return { brokers: [], topicMetadata: [{ topic: 't', partitionMetadata: [partition] }] };
+    };
+    Object.assign(pool, { seedBroker: { connectionPool: {} }, findConnectedBroker: async () => ({ metadata }) });
+    const after: number[] = [];
+    for (const time of times) {
+      now.mockReturnValue(begin + time);
+      await pool.refreshMetadataIfNecessary(['t']);
+      after.push(reads);
+    }
+    return after;
+  };
+  const now = vi.spyOn(Date, 'now');
+  try {
+    const hour = 3_600_000;
+    expect(await readsAt(LED, 10_000, [hour, 0, 9_000, 10_001, 19_000, 20_002])).toEqual([1, 1, 1, 2, 2, 3]);
+    // an admin's metadata is five minutes old at most by default: its questions fail where a leader has moved
+    expect(await readsAt(LED, 300_000, [0, 1_000, 11_001, 12_000])).toEqual([1, 1, 2, 2]);
+    expect(await readsAt(LEADERLESS, 10_000, [0, 100, 500, 1_101, 1_200, 2_201])).toEqual([1, 1, 1, 2, 2, 3]);
+  } finally {
+    now.mockRestore();
+  }
+});

@@ -1,7 +1,7 @@
 import { createRequire } from 'node:module';
 import { decodeFetchResponse, type FetchOptions } from './fetch-response.ts';
 
-// Five places replace internals of kafkajs 2.2.4 (pinned; no longer developed). Nothing in node_modules changes.
+// Eight places replace internals of kafkajs 2.2.4 (pinned; no longer developed). Nothing in node_modules changes.
 
 const require = createRequire(import.meta.url);
 
@@ -38,6 +38,85 @@ groups.heartbeat = async function (this: ConsumerGroup, options) {
   await heartbeat.call(this, options);
 };
 
+interface Metadata {
+  readonly topicMetadata: readonly {
+    readonly topic: string;
+    readonly partitionMetadata: readonly { readonly partitionId: number; readonly leader: number }[];
+  }[];
+}
+
+/** The members of kafkajs's BrokerPool (src/cluster/brokerPool.js) that this file uses. */
+interface BrokerPool {
+  readonly metadata: Metadata | null;
+  metadataExpireAt: number | null;
+  refreshMetadataIfNecessary: (this: BrokerPool, topics: readonly string[]) => Promise<void>;
+}
+
+/** Metadata is used for this long at most, milliseconds; kafkajs's admin would use it for five minutes. */
+const METADATA_MAX_AGE_MS = 10_000;
+/** The same while a partition has no leader. */
+const LEADERLESS_MAX_AGE_MS = 1_000;
+
+const isLeaderless = ({ leader }: { readonly leader: number }): boolean => leader < 0;
+
+// Reads metadata again in time. kafkajs does so by the wall clock: after a step back it found no added partition for as
+// long as the step. Questions of an admin to a broker that leads a partition no longer failed for as long.
+const pools = (require('kafkajs/src/cluster/brokerPool.js') as { prototype: BrokerPool }).prototype;
+const { refreshMetadataIfNecessary } = pools;
+pools.refreshMetadataIfNecessary = async function (this: BrokerPool, topics) {
+  const waits = this.metadata?.topicMetadata.some((of) => of.partitionMetadata.some(isLeaderless)) === true;
+  const latest = Date.now() + (waits ? LEADERLESS_MAX_AGE_MS : METADATA_MAX_AGE_MS);
+  this.metadataExpireAt &&= Math.min(this.metadataExpireAt, latest);
+  await refreshMetadataIfNecessary.call(this, topics);
+};
+
+/** kafkajs's definition of the Metadata request (src/protocol/requests/metadata/index.js), as FetchDefinition below. */
+interface MetadataDefinition {
+  protocol: (version: object) => (parameters: object) => { readonly response: { parse: (data: Metadata) => unknown } };
+}
+
+// Keeps a partition without a leader from stopping all topics. For one, kafkajs throws away the metadata of all, so the
+// consumer crashes again and again. Nothing is fetched of a partition whose leader is -1.
+const metadata = require('kafkajs/src/protocol/requests/metadata/index.js') as MetadataDefinition;
+const { protocol: metadataProtocol } = metadata;
+metadata.protocol = (version) => (parameters) => {
+  const { response, ...request } = metadataProtocol(version)(parameters);
+  const parse = (data: Metadata): unknown =>
+    response.parse({
+      ...data,
+      topicMetadata: data.topicMetadata.map((of) => ({
+        ...of,
+        partitionMetadata: of.partitionMetadata.map((partition) => ({ ...partition, partitionErrorCode: 0 })),
+      })),
+    });
+  return { ...request, response: { ...response, parse } };
+};
+
+interface TopicPartitions {
+  readonly topic: string;
+  readonly partitions: readonly { readonly partition: number }[];
+}
+
+/** The members of kafkajs's Cluster (src/cluster/index.js) that this file uses. */
+interface Cluster {
+  findTopicPartitionMetadata: (topic: string) => Metadata['topicMetadata'][number]['partitionMetadata'];
+  fetchTopicsOffset: (this: Cluster, topics: readonly TopicPartitions[]) => Promise<readonly TopicPartitions[]>;
+}
+
+// Leaves partitions without a leader out of questions for offsets: their broker -1 is none, so the others would have no
+// answer either. Callers expect every topic.
+const clusters = (require('kafkajs/src/cluster/index.js') as { prototype: Cluster }).prototype;
+const { fetchTopicsOffset } = clusters;
+clusters.fetchTopicsOffset = async function (this: Cluster, topics) {
+  const led = topics.map((of) => {
+    const leaderless = this.findTopicPartitionMetadata(of.topic).filter(isLeaderless);
+    const isLed = (partition: number): boolean => !leaderless.some(({ partitionId }) => partitionId === partition);
+    return { ...of, partitions: of.partitions.filter(({ partition }) => isLed(partition)) };
+  });
+  const found = await fetchTopicsOffset.call(this, led);
+  return topics.map(({ topic }) => found.find((of) => of.topic === topic) ?? { topic, partitions: [] });
+};
+
 /** The members of kafkajs's Batch (src/consumer/batch.js) that this file uses. */
 interface FetchedBatch {
   readonly rawMessages: readonly unknown[];
@@ -45,9 +124,9 @@ interface FetchedBatch {
   isEmptyDueToFiltering: () => boolean;
 }
 
-// Hands over a fetch that holds nothing but offsets without a record, which kafkajs passes over (src/consumer/runner.js,
-// line 420). It moves its position by itself then, also if the fetch is from before a rejoin. Our own blocks are messages
-// to kafkajs. Of brokers before 2.3 it reads records itself: then such a fetch is handed over with no message.
+// Hands over a fetch that holds nothing but offsets without a record. kafkajs would pass over it
+// (src/consumer/runner.js, line 420) and move its position by itself, even if the fetch is from before a rejoin. Our
+// own blocks are messages to kafkajs. Of brokers before 2.3 it reads records itself: then such a fetch is handed over with no message.
 const batches = (require('kafkajs/src/consumer/batch.js') as { prototype: FetchedBatch }).prototype;
 batches.isEmpty = function (this: FetchedBatch): boolean {
   return this.rawMessages.length === 0;

@@ -68,6 +68,8 @@ export class FetchedRecord {
   readonly time: number;
   /** as written; a name may occur several times */
   readonly headers: FetchedHeaders;
+  /** whether the value has an end that is not kept */
+  readonly isCut: boolean;
   readonly #data: Buffer;
   readonly #key: number;
   readonly #keyEnd: number;
@@ -81,11 +83,12 @@ export class FetchedRecord {
     headers: FetchedHeaders,
     data: Buffer,
     [key, keyEnd]: Span,
-    [value, valueEnd]: Span,
+    [value, valueEnd, isCut = false]: Span,
   ) {
     this.offset = offset;
     this.time = time;
     this.headers = headers;
+    this.isCut = isCut;
     this.#data = data;
     this.#key = key;
     this.#keyEnd = keyEnd;
@@ -107,8 +110,8 @@ export class FetchedRecord {
   }
 }
 
-/** begin and end */
-type Span = readonly [number, number];
+/** begin and end of what is kept */
+type Span = readonly [begin: number, end: number, isCut?: boolean];
 
 const NULL: Span = [-1, -1];
 const NO_HEADERS: FetchedHeaders = Object.freeze([]);
@@ -122,6 +125,9 @@ const LATEST_TIME = Number.MAX_SAFE_INTEGER;
  */
 export const RECORD_OVERHEAD = 150;
 export const HEADER_OVERHEAD = 150;
+
+/** Attributes, time, offset, the lengths of key and value, and the number of headers take a byte each. */
+const LEAST_RECORD = 6;
 
 /** How much of a response may still be kept, bytes; shared by its partitions. */
 export interface Budget {
@@ -178,10 +184,12 @@ export function recordReader(
         cursor.at = start;
         break;
       }
+      if (length < LEAST_RECORD) throw new Error(`a record of ${length} bytes`);
       const end = cursor.at + length;
       if (length > maxRecordBytes && data.length < end) {
         if (data.length - cursor.at <= maxRecordBytes) {
-          needed = maxRecordBytes + 11;
+          // the length, and one byte more behind it than may be kept; a record of this length has as many
+          needed = cursor.at - start + maxRecordBytes + 1;
           cursor.at = start;
           break;
         }
@@ -223,11 +231,12 @@ export function recordReader(
 /** A field of a record that is incomplete, or of which only a part is kept. Empty if what is there ends before it. */
 function cutSpan(cursor: Cursor, end: number, maxRecordBytes: number): Span {
   const length = cursor.at < end ? varint(cursor) : undefined;
-  if (length === undefined) return [end, end];
+  if (length === undefined) return [end, end, true];
   if (length < 0) return NULL;
   const start = cursor.at;
   cursor.at = Math.min(start + length, end);
-  return [start, Math.min(cursor.at, start + maxRecordBytes + 1)];
+  const stop = Math.min(cursor.at, start + maxRecordBytes + 1);
+  return [start, stop, stop < start + length];
 }
 
 interface Cursor {

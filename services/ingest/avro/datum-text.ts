@@ -1,3 +1,4 @@
+import { isUtf8 } from 'node:buffer';
 import { afterCharacter, MAX_DEPTH } from '../../../common/evaluate/scanner.ts';
 
 // Reads an Avro datum and writes JSON text. One datum at a time: the state is the module's, cheaper than an object's.
@@ -79,15 +80,19 @@ function newText(bytes: number): void {
   outWords = new DataView(out.buffer);
 }
 
+/** So much of the room that is asked for may stay unused. A text that cannot fit is refused before it is written. */
+const MAX_UNUSED = 32;
+
 /** Makes room for that many bytes. What is written moves along. */
 function reserve(bytes: number): void {
   if (pos + bytes > out.length) grow(bytes);
 }
 
 function grow(bytes: number): void {
-  if (pos > textLimit) throw tooLarge();
+  const most = textLimit + MAX_UNUSED;
+  if (pos + bytes > most) throw tooLarge();
   const text = out.subarray(0, pos);
-  newText((pos + bytes) * 2);
+  newText(Math.min((pos + bytes) * 2, most));
   text.copy(out);
 }
 
@@ -269,22 +274,34 @@ export function writeBytes(): boolean {
   return writeLatin1(readLength());
 }
 
+/** Bytes where the reader has a string: text if they are UTF-8. Nothing else says what they are, so they are no fault. */
+export function writeBytesAsText(): boolean {
+  const from = at;
+  const length = readLength();
+  if (!isUtf8(input.subarray(at, at + length))) return writeLatin1(length);
+  at = from;
+  return writeString();
+}
+
 /** Each byte as the character of its number. Returns whether there are escapes. */
 export function writeLatin1(length: number): boolean {
   if (length > end - at) throw cutOff();
-  reserve(length * 6 + 2);
+  reserve(length + 2);
   let isEscaped = false;
   out[pos++] = 0x22;
   for (const stop = at + length; at < stop; at++) {
     const byte = input[at]!;
+    if (byteClass[byte] === PLAIN) {
+      out[pos++] = byte;
+      continue;
+    }
+    reserve(stop - at + 7);
     if (byte >= 0x80) {
       out[pos++] = 0xc0 | (byte >>> 6);
       out[pos++] = 0x80 | (byte & 0x3f);
-    } else if (byteClass[byte] === ESCAPE) {
+    } else {
       isEscaped = true;
       writeEscape(byte);
-    } else {
-      out[pos++] = byte;
     }
   }
   out[pos++] = 0x22;

@@ -198,6 +198,26 @@ describe("Confluent's format", () => {
     });
   });
 
+  test('a schema that cannot be compiled is unknown, and an error is a record', async () => {
+    const error = {
+      ...older,
+      type: 'error',
+      fields: [...older.fields, { name: 'e', type: { ...older, type: 'error', name: 'x' } }],
+    };
+    const novel = { name: 'n', aliases: [], type: { typeName: 'novel' } };
+    const { type, fingerprint } = parsed(older);
+    const strange = { fingerprint, type: Object.create(type, { fields: { value: [novel] } }) as typeof type };
+    const found = new Map([parsed(error), strange].map((schema, id): [number, Lookup] => [id, { schema }]));
+    const decoder = decoderOf({ known: (id) => found.get(id), lookup: (id) => Promise.resolve(found.get(id)!) });
+    const datum = Buffer.concat([good, good]);
+    expect(await decoder.usableIds([0, 1].map((id) => confluent(id, datum)))).toEqual([0]);
+    expect(text(decoder.confluent(confluent(0, datum), new Set([0])))).toBe('{"project":"abc","e":{"project":"abc"}}');
+    expect(decoder.confluent(confluent(1, good), new Set([0, 1]))).toEqual({
+      reason: 'unknown_schema',
+      detail: 'schema sluice.edge_logs cannot be read: a type novel',
+    });
+  });
+
   test('a thousand of the commonest ids are asked for, however many different ones there are', async () => {
     const registry = registryOf();
     const decoder = decoderOf(registry);

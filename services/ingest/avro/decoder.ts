@@ -4,7 +4,7 @@ import type { Refusal } from '../evaluate/record.ts';
 import { RegistryError, type Registry } from './registry.ts';
 import type { KnownSchemas, Schema } from './schemas.ts';
 import { MalformedAvro, TextTooLarge } from './datum-text.ts';
-import { isNamed } from './resolution.ts';
+import { isNamed, isRecord } from './resolution.ts';
 import { compile, type Transcode } from './transcode.ts';
 
 /** Ids that one batch may use: they stand in the commit's metadata, of which Kafka takes 4 KiB. */
@@ -107,14 +107,19 @@ export function createAvroDecoder(source: SourceName, schemas: KnownSchemas, reg
 
   function wayOf(schema: Schema): Transcode | Refusal {
     let way = ways.get(schema);
-    if (way === undefined) {
-      way =
-        schema.type.typeName === 'record' && isNamed(reader.type, schema.type.name)
-          ? compile(schema.type, reader.type, eventReaderOf(sourceOf(source)).scanner)
-          : unknown(`schema ${schema.type.name ?? schema.type.typeName} is not one of ${source}`);
-      ways.set(schema, way);
-    }
+    if (way === undefined) ways.set(schema, (way = compiled(schema)));
     return way;
+  }
+
+  /** Whatever a schema holds, it ends no process: its messages would come again at each start. */
+  function compiled({ type }: Schema): Transcode | Refusal {
+    const name = type.name ?? type.typeName;
+    if (!isRecord(type) || !isNamed(reader.type, type.name)) return unknown(`schema ${name} is not one of ${source}`);
+    try {
+      return compile(type, reader.type, eventReaderOf(sourceOf(source)).scanner);
+    } catch (error) {
+      return unknown(`schema ${name} cannot be read: ${error instanceof Error ? error.message : String(error)}`);
+    }
   }
 
   function decode(schema: Schema, value: Buffer, start: number, maxBytes: number): Buffer | Refusal {

@@ -6,6 +6,11 @@ export function isUnion(type: avro.Type): type is avro.types.WrappedUnionType {
   return type.typeName === 'union:wrapped' || type.typeName === 'union:unwrapped';
 }
 
+/** A record of type `error`, as Avro's protocols have them, is written like any other. */
+export function isRecord(type: avro.Type): type is avro.types.RecordType {
+  return type instanceof avro.types.RecordType;
+}
+
 /** The reader's type, or the branch of its union, that is of this kind. */
 export function branchOf(reader: avro.Type | undefined, typeName: string): avro.Type | undefined {
   if (reader === undefined) return undefined;
@@ -15,9 +20,7 @@ export function branchOf(reader: avro.Type | undefined, typeName: string): avro.
 /** The record that resolution would choose: of the same name where there are several. */
 export function readerRecord(writer: avro.Type, reader: avro.Type | undefined): avro.types.RecordType | undefined {
   if (reader === undefined) return undefined;
-  const records = (isUnion(reader) ? reader.types : [reader]).filter(
-    (type): type is avro.types.RecordType => type.typeName === 'record',
-  );
+  const records = (isUnion(reader) ? reader.types : [reader]).filter(isRecord);
   return records.find((record) => isNamed(record, writer.name)) ?? records[0];
 }
 
@@ -60,8 +63,7 @@ export function minBytes(type: avro.Type, known = new Map<avro.Type, number>()):
   let bytes = FIXED_BYTES.get(type.typeName) ?? 1;
   if (isUnion(type)) bytes += Math.min(...type.types.map((branch) => minBytes(branch, known)));
   else if (type instanceof avro.types.FixedType) bytes = type.size;
-  else if (type instanceof avro.types.RecordType)
-    bytes = type.fields.reduce((sum, field) => sum + minBytes(field.type, known), 0);
+  else if (isRecord(type)) bytes = type.fields.reduce((sum, field) => sum + minBytes(field.type, known), 0);
   known.set(type, bytes);
   return bytes;
 }

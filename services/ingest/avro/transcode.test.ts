@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import avro from 'avsc';
 import fc from 'fast-check';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import { createScanner, MAX_DEPTH, TOO_DEEP, VALID } from '../../../common/evaluate/scanner.ts';
 import { sources } from '../../../common/sources.ts';
 import { parseSchema } from './schemas.ts';
@@ -580,14 +580,31 @@ describe('the reader', () => {
     expect(textOf(writer, Buffer.from([2, 4]), reader)).toBe('{"old":1,"a":2}');
   });
 
-  test('bytes are text where it has a string, and must be UTF-8 then', () => {
+  test('bytes are text where it has a string, if they are UTF-8', () => {
     const writer = record([{ name: 'a', type: 'bytes' }]);
     const reader = record([{ name: 'a', type: ['null', 'string'] }]);
     expect(textOf(writer, Buffer.from([4, 0xc3, 0xa9]), reader)).toBe('{"a":"é"}');
-    expect(() => textOf(writer, Buffer.from([2, 0xe9]), reader)).toThrow(MalformedAvro);
+    expect(textOf(writer, Buffer.from([0]), reader)).toBe('{"a":""}');
     expect(textOf(writer, Buffer.from([2, 0xe9]), record([{ name: 'a', type: ['null', 'bytes', 'string'] }]))).toBe(
       '{"a":"é"}',
     );
+  });
+
+  test('bytes that are not UTF-8 are a character each, also where it has a string', () => {
+    const reader = record([{ name: 'a', type: 'string' }]);
+    for (const text of ['M\u00fcnchen', '"\u00c3\n', '\u00e9'.repeat(100)]) {
+      const datum = avro.Type.forSchema('bytes').toBuffer(Buffer.from(text, 'latin1'));
+      expect(textOf(record([{ name: 'a', type: 'bytes' }]), datum, reader)).toBe(JSON.stringify({ a: text }));
+    }
+    const cut = Buffer.from([20, 0xfc]);
+    expect(() => textOf(record([{ name: 'a', type: 'bytes' }]), cut, reader)).toThrow(MalformedAvro);
+  });
+
+  test('a record of type error is a record, within another one too', () => {
+    const error = (name: string, ...fields: object[]): object => ({ type: 'error', name, fields });
+    const schema = error('r', { name: 'b', type: ['null', error('e', { name: 'a', type: 'string' })] });
+    const reader = record([{ name: 'b', type: error('e', { name: 'z', aliases: ['a'], type: 'string' }) }]);
+    expect(textOf(schema, Buffer.from([2, 2, 0x78]), reader)).toBe('{"b":{"z":"x"}}');
   });
 
   test('a type that Avro would not resolve is written as it is', () => {
@@ -733,6 +750,24 @@ describe('hostile datums are malformed, at once and without much memory', () => 
     const escaped = avro.Type.forSchema('string').toBuffer('\u0001'.repeat(1000));
     expect(textOf('string', escaped, undefined, 6002)).toHaveLength(6002);
     expect(() => textOf('string', escaped, undefined, 6001)).toThrow(TextTooLarge);
+  });
+
+  test.each(['string', 'bytes'] as const)('of %s that cannot fit is refused at its first escapes', (type) => {
+    const allocated = vi.spyOn(Buffer, 'allocUnsafeSlow');
+    const written = (): number => Math.max(0, ...allocated.mock.calls.map(([bytes]) => bytes));
+    const of = (length: number, byte: number): Buffer =>
+      avro.Type.forSchema('bytes').toBuffer(Buffer.alloc(length, byte));
+    expect(() => textOf(type, of(MAX_BYTES - 1, 0x61))).toThrow(TextTooLarge);
+    expect(written()).toBeLessThanOrEqual(MAX_BYTES + 100);
+    allocated.mockClear();
+    expect(() => textOf(type, of(MAX_BYTES * 2, 0x61))).toThrow(TextTooLarge);
+    expect(written()).toBeLessThanOrEqual(1024 * 1024);
+    allocated.mockRestore();
+    const escapes = of(MAX_BYTES - 2, 1);
+    const start = performance.now();
+    for (let again = 0; again < 100; again++) expect(() => textOf(type, escapes)).toThrow(TextTooLarge);
+    expect(performance.now() - start).toBeLessThan(5_000);
+    expect(textOf(type, of(MAX_BYTES - 2, 0x61))).toHaveLength(MAX_BYTES);
   });
 });
 

@@ -27,12 +27,13 @@ import {
   writeBlocks,
   writeByte,
   writeBytes,
+  writeBytesAsText,
   writeConstant,
   writeLatin1,
   writeString,
   type Write,
 } from './datum-text.ts';
-import { branchOf, fieldOf, isUnion, minBytes, readerRecord } from './resolution.ts';
+import { branchOf, fieldOf, isRecord, isUnion, minBytes, readerRecord } from './resolution.ts';
 
 /**
  * Avro datum → JSON text, straight from bytes to bytes: no object is built, a string is copied as it is where it needs
@@ -45,8 +46,8 @@ import { branchOf, fieldOf, isUnion, minBytes, readerRecord } from './resolution
  *   folder) does not know are kept, which Avro's resolution would drop. What resolution would do to the fields that are
  *   read is done here or by evaluation:
  *   names      a writer's field that the reader knows by an alias is written under the reader's name
- *   promotion  int, long, float and double are digits, whatever of them the reader names; bytes are text where the
- *              reader has a string
+ *   promotion  int, long, float and double are digits, whatever of them the reader names; bytes that are
+ *              UTF-8 are text where the reader has a string
  *   defaults   every default of a reader's field is null, and null is an absent key (schemas/README.md)
  *   others     a type that Avro would not resolve is written as it is: in JSON events too, types vary between producers
  *              and reject nothing
@@ -115,12 +116,13 @@ function valueWriter(writer: avro.Type, reader: avro.Type | undefined, context: 
 /** node: where parts of a list, a map or a record are noted. */
 function makeWriter(writer: avro.Type, reader: avro.Type | undefined, context: Context, node: number): Write {
   if (isUnion(writer)) return unionWriter(writer.types.map((branch) => valueWriter(branch, reader, context)));
+  if (isRecord(writer)) return recordWriter(writer, readerRecord(writer, reader), context, node);
   const primitive = primitives[writer.typeName];
   if (primitive !== undefined) return primitive;
   switch (writer.typeName) {
     case 'bytes':
       return branchOf(reader, 'bytes') === undefined && branchOf(reader, 'string') !== undefined
-        ? writeString
+        ? writeBytesAsText
         : writeBytes;
     case 'fixed':
       return fixedWriter(writer as avro.types.FixedType);
@@ -130,8 +132,6 @@ function makeWriter(writer: avro.Type, reader: avro.Type | undefined, context: C
       return arrayWriter(writer as avro.types.ArrayType, reader, context, node);
     case 'map':
       return mapWriter(writer as avro.types.MapType, reader, context, node);
-    case 'record':
-      return recordWriter(writer as avro.types.RecordType, readerRecord(writer, reader), context, node);
     default:
       throw new Error(`a type ${writer.typeName}`);
   }
@@ -156,7 +156,7 @@ function notedWriter(
   const { found } = context.scanner;
   const note = (kind: number, from?: number, to?: number): void => put(found, node, kind, from, to);
   const noted = ((): Write => {
-    if (writer.typeName === 'record' || writer.typeName === 'map') {
+    if (isRecord(writer) || writer.typeName === 'map') {
       const write = makeWriter(writer, reader, context, node);
       return () => {
         note(OBJECT);

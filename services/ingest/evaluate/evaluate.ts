@@ -13,7 +13,7 @@ import { RowBinary } from './row-binary.ts';
  */
 
 /** Raise it with any change that gives a message another verdict or another column. */
-export const RULES_VERSION = 1;
+export const RULES_VERSION = 2;
 
 /** What a verdict depends on besides the message. Announced with the batch, so that a recovery decides alike. */
 export interface Rules {
@@ -139,6 +139,8 @@ export async function rulesFor(
 const TURN_BYTES = 16 * 1024;
 /** what a record counts beside its value */
 const RECORD_BYTES = 256;
+/** what a header of a dead letter counts beside its name and value */
+const HEADER_BYTES = 64;
 
 /** A batch up to this size, about 10 ms of CPU, does not wait for larger ones. On a server, 16 are written at a time. */
 const SMALL_BATCH_BYTES = 1024 * 1024;
@@ -164,6 +166,14 @@ export async function evaluateBatch(...batch: Parameters<typeof evaluate>): Prom
 
 function sizeOf({ value }: Record): number {
   return RECORD_BYTES + (value?.length ?? 0);
+}
+
+/** What a dead letter holds beside its value; a row has nothing of it. */
+function sizeBeside({ key, headers }: Record): number {
+  return headers.reduce(
+    (sum, [name, header]) => sum + HEADER_BYTES + name.length + (header?.length ?? 0),
+    key?.length ?? 0,
+  );
 }
 
 /** Returns the JSON text of a message: itself, or what its Avro datum says. */
@@ -217,6 +227,7 @@ async function evaluate(
       deadOffsets.push(record.offset);
       reasons.set(refusal.reason, (reasons.get(refusal.reason) ?? 0) + 1);
       writeDeadLetter(source, place, rules, record, refusal, deadLetters);
+      bytes += sizeBeside(record);
     }
   }
   return {
@@ -229,6 +240,7 @@ async function evaluate(
   };
 
   function evaluateRecord(record: Record, value: Buffer): Refusal | undefined {
+    if (record.isCut === true) return { reason: 'too_large', detail: `more than ${value.length} bytes` };
     const text = textOf(value, avro, rules, schemaIds);
     if ('reason' in text) return text;
     const reason = text === value ? reader.read(text, record.time, range) : reader.judge(text, record.time, range);

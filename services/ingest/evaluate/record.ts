@@ -9,6 +9,8 @@ export interface Record {
   readonly key: Uint8Array | null;
   readonly value: Buffer | null;
   readonly headers: readonly (readonly [name: string, value: Uint8Array | null])[];
+  /** only the beginning of the value is here: the record is larger than a fetch may hold */
+  readonly isCut?: boolean;
 }
 
 /** The closed list of reasons for a dead letter. */

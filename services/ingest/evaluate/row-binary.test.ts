@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import { recycled, RowBinary } from './row-binary.ts';
 
 const MEGABYTE = 1024 * 1024;
@@ -59,4 +59,18 @@ test('what is recycled takes at most 32 MB, and a row larger than a piece is not
   const memory = new Set([...large, ...pieces].map(({ buffer }) => buffer));
   const reused = Array.from({ length: 40 }, () => rowsOf(out, 'z', 1)).flat();
   expect(reused.filter(({ buffer }) => memory.has(buffer))).toHaveLength(32);
+});
+
+test('a row of many parts is copied as often as it doubles, not at every part beyond a megabyte', () => {
+  const part = 'x'.repeat(120);
+  const partsOf = (pieces: readonly Uint8Array[]): number => pieces.reduce((sum, { length }) => sum + length, 0) / 121;
+  const allocated = vi.spyOn(Buffer, 'allocUnsafeSlow');
+  const out = new RowBinary();
+  out.begin();
+  for (let i = 0; i < 13_000; i++) out.text(part);
+  const sizes = allocated.mock.calls.map(([size]) => size);
+  allocated.mockRestore();
+  expect(sizes.length).toBeLessThan(5);
+  expect(Math.max(...sizes)).toBeLessThan(2 * 13_000 * 121);
+  expect(partsOf(out.take())).toBe(13_000);
 });

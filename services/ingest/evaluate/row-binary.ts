@@ -58,7 +58,8 @@ export class RowBinary {
   #grow(bytes: number): void {
     const row = this.#piece.subarray(this.#rowStart, this.#at);
     this.#close(this.#rowStart);
-    const length = Math.max(this.#pieceBytes, row.length + bytes + SPARE_BYTES);
+    // a row of many parts at least doubles, so that it is not copied again for each of them
+    const length = Math.max(this.#pieceBytes, row.length + Math.max(row.length, bytes + SPARE_BYTES));
     const freed = length === PIECE_BYTES ? free.pop() : undefined;
     this.#piece = freed === undefined ? Buffer.allocUnsafeSlow(length) : Buffer.from(freed);
     this.#piece.set(row);

@@ -5,7 +5,7 @@ import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { afterEach, expect, test } from 'vitest';
+import { afterEach, expect, test, vi } from 'vitest';
 import { readSettings, type Settings } from '../../../common/config/settings.ts';
 import { StartError } from '../../../common/errors.ts';
 import { freePort, startLocalBroker, type LocalBroker } from '../../../common/kafka/local-broker/local-broker.ts';
@@ -25,7 +25,7 @@ afterEach(async () => {
 });
 
 async function options(): Promise<Settings> {
-  const dataDir = mkdtempSync(join(tmpdir(), 'sluice-test-kafka-'));
+  const dataDir = mkdtempSync(join(tmpdir(), 'sluice test zürich '));
   undo.push(() => rmSync(dataDir, { recursive: true, force: true }));
   return { ...readSettings(), DATA_DIR: dataDir, KAFKA_PORT: await freePort() };
 }
@@ -65,7 +65,9 @@ async function answers(port: number): Promise<boolean> {
   return (await probe(`127.0.0.1:${port}`, 1_000)).kind === 'kafka';
 }
 
-test('stopped and started again, it has its data', async () => {
+test('stopped and started again, it has its data, also where the locale is not UTF-8', async () => {
+  vi.stubEnv('LC_ALL', 'C');
+  undo.push(() => void vi.unstubAllEnvs());
   const where = await options();
   const first = await start(where);
   const topic = await fill(first);
