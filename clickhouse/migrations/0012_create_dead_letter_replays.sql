@@ -1,6 +1,6 @@
 -- Replays of dead letters, one row per letter and step; the row with done = true marks the letter as replayed.
---   The first row announces the replay before anything is written: whoever completes it evaluates the letter by these rules. So a replay that is killed
---   at any point, repeated, or run twice at once writes the same row under the same token.
+--   The first row announces the replay before anything is written: whoever completes it evaluates the letter as of this moment and for this period, with
+--   its own settings. Of different rows the first one counts: all have one token.
 --   timestamp: of the event; its row goes with the raw retention, while the mark stays for 400 days
 CREATE TABLE dead_letter_replays
 (

@@ -86,6 +86,24 @@ describe('the ledger is looked at', () => {
   });
 });
 
+test.each([
+  [1, 9],
+  [2, 0],
+])('after a pause in life 1 of the topic, messages of life %i count from offset %i on', async (life, from) => {
+  const body = Buffer.from(JSON.stringify({ incarnation: 1, next: 9, bad: 6, messages: 100, leftMs: 0 }));
+  const asked: unknown[] = [];
+  const clickhouse = {
+    async read({ params }: Read) {
+      asked.push(params?.['from']);
+      return { body, readRows: undefined, readBytes: undefined };
+    },
+  } as Partial<ClickHouse> as ClickHouse;
+  const badShare = createBadShare(clickhouse, 't', 3, { percent: 50, window: 100, pauseSeconds: 60 });
+  await badShare.paused();
+  await badShare.pauses(life, 20);
+  expect(asked.at(-1)).toBe(from);
+});
+
 test('a pause does not repeat its partition, which each log line of a lane has', async () => {
   const decision = { incarnation: 1, next: 9, bad: 60, messages: 100, paused_until: '2028-01-01T00:00:00Z', leftMs: 5 };
   const body = Buffer.from(JSON.stringify({ topic: 't', partition: 3, ...decision }));

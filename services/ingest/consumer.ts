@@ -9,7 +9,7 @@ import { createPermits, type PermitLimits } from './delivery/permits.ts';
 import { createMembership } from './group/membership.ts';
 
 /**
- * The group misses a process that died after this long. Ten heartbeats fit into it, sent by a timer of their own.
+ * The group notices after this long that a process has died. Ten heartbeats fit into it, sent by a timer of their own.
  */
 const SESSION_TIMEOUT_MS = 10_000;
 /**
@@ -18,7 +18,7 @@ const SESSION_TIMEOUT_MS = 10_000;
  */
 const FETCH_MIN_BYTES = 64 * 1024;
 const FETCH_WAIT_MS = 250;
-/** The same while a partition waits to be fetched: a fetch of the others that has begun delays it. */
+/** Shorter while a partition waits to be fetched: it has to wait for the fetch of the others that runs. */
 const FETCH_WAIT_BESIDE_MS = 20;
 /** Compressed bytes; what a response may hold unfolded is bounded apart (KAFKA_MAX_DECOMPRESSED_BYTES). */
 const FETCH_MAX_BYTES = 4 * 1024 * 1024;
@@ -107,6 +107,8 @@ export async function startConsumer(options: ConsumerOptions) {
     isJoined: () => membership.joined,
     /** `<topic> <partition>` of what is assigned, while it is looked up where to go on */
     taking: () => assignment.inState('taking'),
+    /** `<topic> <partition>` of what could not be taken for a minute */
+    untaken: () => assignment.untaken(),
     /** `<topic> <partition>` of what is paused for its share of bad messages */
     paused: () => assignment.inState('paused'),
     /** `<topic> <partition>` of what members of another group still consume */

@@ -3,7 +3,7 @@ import type { ClickHouse, Read, Statement } from '../../common/clickhouse/clickh
 import type { CommandContext } from '../../common/command/command.ts';
 import { readSettings } from '../../common/config/settings.ts';
 import type { RouteRequest } from '../../common/http/route.ts';
-import { testDecoder } from '../../test/harness/avro.ts';
+import { schemaOf, testDecoder, writerOf } from '../../test/harness/avro.ts';
 import { deadLetterRoutes } from './commands/dead-letter-routes.ts';
 import { replayAll, replayDeadLetter, type ReplayOutcome } from './dead-letters.ts';
 import { statements } from './statements.ts';
@@ -13,10 +13,18 @@ vi.mock('node:timers/promises', () => ({ setTimeout: async () => {} }));
 
 const VALUE = '{"project":"p","timestamp":"2026-03-01T00:00:00Z"}';
 
-/** Replays a letter that was announced before, by rules that refuse it now. `rows`: how often it is a row. */
-async function replay(rows: number): Promise<{ outcome: ReplayOutcome; did: (string | undefined)[] }> {
+/**
+ * Replays a letter that was announced before, by rules that refuse it now unless it is a raw `datum`. `rows`: how often
+ * it is a row.
+ */
+async function replay(rows: number, datum?: Buffer): Promise<{ outcome: ReplayOutcome; did: (string | undefined)[] }> {
   const did: (string | undefined)[] = [];
-  const state = { in_ledger: 1, period: 0, least_period: 0, evaluated_at: Date.UTC(2026, 2, 1), announced_period: 0 };
+  const state = {
+    in_ledger: 1,
+    period: 0,
+    least_period: 0,
+    announced: [{ evaluatedAt: Date.UTC(2026, 2, 1), period: 0 }],
+  };
   const nameOf = ({ sql }: Statement): string | undefined =>
     Object.entries(statements).find(([, text]) => text === sql)?.[0];
   const clickhouse = {
@@ -24,7 +32,10 @@ async function replay(rows: number): Promise<{ outcome: ReplayOutcome; did: (str
       body: Buffer.from(JSON.stringify(nameOf(read) === 'replayState' ? state : { rows })),
     }),
     execute: async (statement: Statement) => void did.push(nameOf(statement)),
-    insertRows: async () => void did.push('insert'),
+    async insertRows() {
+      did.push('insert');
+      rows++;
+    },
     killInsert: async () => void did.push('kill'),
   } as unknown as ClickHouse;
   const outcome = await replayDeadLetter(
@@ -32,8 +43,8 @@ async function replay(rows: number): Promise<{ outcome: ReplayOutcome; did: (str
       clickhouse,
       decoders: new Map([['auth_logs', testDecoder('auth_logs')]]),
       retentionDays: 90,
-      maxEventBytes: VALUE.length - 1,
-      rawAvroTopics: [],
+      maxEventBytes: datum === undefined ? VALUE.length - 1 : 1_000,
+      rawAvroTopics: datum === undefined ? [] : ['auth_logs'],
       clock: () => Date.UTC(2026, 2, 1),
     },
     {
@@ -45,7 +56,7 @@ async function replay(rows: number): Promise<{ outcome: ReplayOutcome; did: (str
       reason: 'too_large',
       detail: '',
       batchLast: 9,
-      record: { offset: 7, time: 0, key: null, value: Buffer.from(VALUE), headers: [] },
+      record: { offset: 7, time: 0, key: null, value: datum ?? Buffer.from(VALUE), headers: [] },
     },
   );
   return { outcome, did };
@@ -57,6 +68,11 @@ test('a letter that a killed replay made a row is marked, although the rules of 
 
 test('a letter that is no row, and that the rules of today refuse, stays a letter', async () => {
   expect(await replay(0)).toEqual({ outcome: 'too_large', did: [] });
+});
+
+test('a letter of a topic of raw Avro datums is decoded as one', async () => {
+  const datum = writerOf(schemaOf('auth_logs'))(JSON.parse(VALUE));
+  expect(await replay(0, datum)).toEqual({ outcome: 'stored', did: ['insert', 'kill', 'markReplayed'] });
 });
 
 /** So many letters that today's rules refuse, too. `replayed`: the offsets of those that were evaluated, in order. */
@@ -73,8 +89,7 @@ function lettersOf(count: number): { readonly clickhouse: ClickHouse; readonly r
         offset: String(next + i),
       }));
     }
-    if (sql === statements.replayState)
-      return [{ in_ledger: 1, period: 0, least_period: 0, evaluated_at: null, announced_period: null }];
+    if (sql === statements.replayState) return [{ in_ledger: 1, period: 0, least_period: 0, announced: [] }];
     replayed.push(Number(params['offset']));
     if (replayed.length > count) throw new Error('a letter comes twice');
     return [

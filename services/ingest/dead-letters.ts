@@ -126,8 +126,9 @@ export type ReplayOutcome = 'stored' | 'unfinished' | Reason;
 
 /**
  * Evaluates a dead letter again with today's rules. Where it passes, it writes the row with its original coordinates
- * and marks the letter. The replay is announced before: however often it is repeated, by how many at once or where it
- * is killed, all write the same row.
+ * and marks the letter. The replay is announced before: whoever completes it evaluates the letter as of the announced
+ * moment and for the announced period, with its own settings. Of different rows the first one counts: all have one
+ * token.
  * Throws ClickHouseError or RegistryError when the answer is not known.
  */
 export async function replayDeadLetter(every: ReplayOptions, letter: DeadLetterContent): Promise<ReplayOutcome> {
@@ -140,13 +141,13 @@ export async function replayDeadLetter(every: ReplayOptions, letter: DeadLetterC
     (await select<ReplayState>(reader, statements.replayState, { ...where, last: batchLast }))[0]!;
   const state = await readState();
   if (state.in_ledger !== 1) return 'unfinished';
-  let announced = announcementOf(state);
+  let announced = state.announced[0];
   if (announced === undefined) {
     const first = await evaluateLetter(options, letter, { evaluatedAt: clock(), period: state.period });
     if (first.reason !== undefined) return first.reason;
     for (let attempt = 0; announced === undefined; attempt++) {
       await announceReplay(clickhouse, where, first.rules, first.evaluated.minTimestamp, attempt);
-      announced = announcementOf(await readState());
+      announced = (await readState()).announced[0];
     }
   }
   const reason = await storeLetter(options, letter, announced, state.least_period);
@@ -156,9 +157,9 @@ export async function replayDeadLetter(every: ReplayOptions, letter: DeadLetterC
 }
 
 /**
- * Says by which rules a letter is evaluated. Of several announcements of a letter the first one counts. `timestamp`: of
- * the event, unix microseconds. `attempt`: one more if no announcement is there after one that succeeded, because a
- * token can outlive its part.
+ * Says as of which moment and for which period a letter is evaluated. Of several announcements of a letter the first
+ * one counts. `timestamp`: of the event, unix microseconds. `attempt`: one more if no announcement is there after one
+ * that succeeded, because a token can outlive its part.
  */
 export async function announceReplay(
   clickhouse: Pick<ClickHouse, 'insertRows'>,
@@ -206,16 +207,11 @@ interface ReplayState {
   /** unix seconds: the newest period, and the least that a row of the letter's batch may have */
   readonly period: number;
   readonly least_period: number;
-  /** of the announcement; null = there is none */
-  readonly evaluated_at: number | null;
-  readonly announced_period: number | null;
+  /** the announcement that counts, if there is one */
+  readonly announced: readonly Announcement[];
 }
 
 type Announcement = Pick<Rules, 'evaluatedAt' | 'period'>;
-
-function announcementOf({ evaluated_at: evaluatedAt, announced_period: period }: ReplayState) {
-  return evaluatedAt === null || period === null ? undefined : { evaluatedAt, period };
-}
 
 async function evaluateLetter(
   { decoders, retentionDays, maxEventBytes, rawAvroTopics }: ReplayOptions,
@@ -302,14 +298,18 @@ async function storeLetter(
 
 type Outcomes = { [outcome in ReplayOutcome]?: number };
 
-/** Replays every open letter of the filter, one after the other. */
-export async function replayAll(options: ReplayOptions, filter: DeadLetterFilter): Promise<Outcomes> {
+/** Replays every open letter of the filter, one after the other, until the signal fires. */
+export async function replayAll(
+  options: ReplayOptions,
+  filter: DeadLetterFilter,
+  signal?: AbortSignal,
+): Promise<Outcomes> {
   const outcomes: Outcomes = {};
   let after = START;
   for (;;) {
     const page = await listDeadLetters(options.clickhouse, { ...filter, open: true }, PAGE, after);
-    after = (await replayLetters(options, page, outcomes)) ?? after;
-    if (page.length < PAGE) return outcomes;
+    after = (await replayLetters(options, page, outcomes, signal)) ?? after;
+    if (page.length < PAGE || signal?.aborted === true) return outcomes;
   }
 }
 

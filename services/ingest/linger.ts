@@ -25,7 +25,7 @@ export interface Waiting {
 }
 
 /**
- * When a batch is cut that is not full by then, monotonic milliseconds. More records share what an insert costs by
+ * When a batch is cut although it is not full, monotonic milliseconds. More records share what an insert costs by
  * itself. A partition that trickles is cut at the ticks of its own clock, or its topic's, so a record waits half a tick
  * on average.
  */

@@ -10,6 +10,12 @@ export function createIngestMetrics(registry: Registry) {
       'topic',
       'partition',
     ),
+    untaken: gauge(
+      'sluice_ingest_partition_untaken',
+      '1 while a partition cannot be taken: for a minute at least it is not known where it goes on',
+      'topic',
+      'partition',
+    ),
     paused: gauge(
       'sluice_ingest_partition_paused',
       '1 while a partition is paused because too many of its last messages were bad',
@@ -40,6 +46,11 @@ export function createIngestMetrics(registry: Registry) {
       'Records of a partition that wait in Kafka or in memory',
       'topic',
       'partition',
+    ),
+    gone: counter(
+      'sluice_ingest_gone_offsets_total',
+      'Offsets that Kafka no longer had when ingest wanted them, by the ledger: their events are lost',
+      'topic',
     ),
     events: counter('sluice_ingest_events_total', 'Events written: rows and dead letters', 'source'),
     batchEvents: histogram('sluice_ingest_batch_events', 'Events of one batch', [1, 10, 100, 1_000, 10_000, 50_000]),

@@ -21,11 +21,14 @@ let freshOf: (readonly string[])[];
 let isFinished: boolean;
 let said: string[];
 let clickhouse: ClickHouse;
+/** of the letter that is refused */
+let isRowSeen: () => boolean;
 let failing: (offset: string | undefined) => boolean;
 
 beforeEach(() => {
   [asked, marked, said, freshOf, isFinished] = [[], [], [], [], true];
   failing = () => false;
+  isRowSeen = () => false;
   const rowsOf = ({ sql, params = {}, fresh }: Read): object[] => {
     if (fresh !== undefined) freshOf.push(fresh.tables);
     const offset = params['offset'] === undefined ? undefined : String(params['offset']);
@@ -38,10 +41,10 @@ beforeEach(() => {
       const value = Buffer.from(offset === '2' ? '[]' : VALUE).toString('hex');
       return [{ source: 'auth_logs', incarnation: 0, batch_last: 9, record_time: 0, key: null, headers: [], value }];
     }
-    const announced = { evaluated_at: Date.UTC(2026, 2, 1), announced_period: 0 };
+    const announced = [{ evaluatedAt: Date.UTC(2026, 2, 1), period: 0 }];
     if (sql === statements.replayState)
-      return [{ in_ledger: isFinished ? 1 : 0, period: 0, least_period: 0, ...announced }];
-    return [{ rows: params['first'] === 2 ? 0 : 1 }];
+      return [{ in_ledger: isFinished ? 1 : 0, period: 0, least_period: 0, announced }];
+    return [{ rows: params['first'] === 2 && !isRowSeen() ? 0 : 1 }];
   };
   clickhouse = {
     read: async (read: Read) => ({
@@ -69,10 +72,21 @@ async function keep(rounds: number, signal = new AbortController().signal): Prom
   await keepReplaysComplete(options, logger, signal);
 }
 
-test('a letter that the rules of today refuse is tried once, and says so', async () => {
-  await keep(3);
+test('a letter that the rules of today refuse is tried once in an hour, and says so', async () => {
+  await keep(120);
   expect(asked.filter((offset) => offset === '2')).toHaveLength(1);
   expect(said.filter((line) => line.startsWith('replay_not_completed'))).toEqual(['replay_not_completed 2']);
+});
+
+test('a letter that was refused before its row was seen is completed after an hour', async () => {
+  isRowSeen = () => asked.filter((offset) => offset === '2').length > 1;
+  await keep(121);
+  expect(asked.filter((offset) => offset === '2')).toHaveLength(2);
+  expect(said.filter((line) => line.endsWith('2'))).toEqual(['replay_not_completed 2', 'replay_completed 2']);
+});
+
+test('letters that are tried again are marked again', async () => {
+  await keep(3);
   expect(marked).toEqual(['1', '3', '1', '3', '1', '3']);
 });
 

@@ -7,13 +7,15 @@ import { statements } from './statements.ts';
 /** A younger replay may still run. It would be completed too, but its insert would be ended and its rollups rebuilt. */
 const OPEN_FOR_SECONDS = 30;
 const EVERY_MS = 30_000;
+/** A letter that is refused is tried again after so many rounds, an hour: its row may have come later. */
+const REFUSED_FOR_ROUNDS = 120;
 /** There may be millions of replays. */
 const IN_ORDER = { ...INTEGERS_AS_TEXT, optimize_aggregation_in_order: 1 };
 
 /**
  * Completes replays of dead letters that were announced and not done, because the process that made them was killed. It
  * does so at once and every 30 seconds, until the signal fires. Until then the row of such a replay keeps its period
- * from being built. A letter that today's settings refuse is not tried again: to look for its row takes a long read.
+ * from being built. A letter that today's settings refuse is tried once an hour: to look for its row takes a long read.
  */
 export async function keepReplaysComplete(options: ReplayOptions, logger: Logger, signal: AbortSignal): Promise<void> {
   const refused = new Set<string>();
@@ -36,7 +38,9 @@ export async function keepReplaysComplete(options: ReplayOptions, logger: Logger
       if (!signal.aborted) logger.warn({ ...fields, err, retry_in_ms: EVERY_MS }, 'replay_not_completed');
       return undefined;
     });
+  let round = 0;
   do {
+    if (round++ % REFUSED_FOR_ROUNDS === 0) refused.clear();
     const open = select<LetterPlace>(reader, statements.openReplays, { seconds: OPEN_FOR_SECONDS }, IN_ORDER);
     for (const letter of (await attempt(open, {})) ?? []) await attempt(complete(letter), letter);
   } while (await sleep(EVERY_MS, true, { signal, ref: false }).catch(() => false));

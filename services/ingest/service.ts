@@ -30,6 +30,7 @@ export function consumerCheck(ingest: () => RunningIngest | undefined): Check {
     const running = ingest();
     if (running?.isJoined() !== true) return 'has not joined its group';
     const notes = [
+      ['not taken for more than a minute, the log says why', running.untaken()],
       ['paused for their share of bad messages', running.paused()],
       ['waiting for another consumer group to end', running.waiting()],
       ['waiting for inserts that fail or hang', running.stuck()],
@@ -48,7 +49,7 @@ interface IngestOptions {
   readonly logger: Logger;
   readonly registry: Registry;
   readonly clock?: Clock;
-  /** the group misses a process that died after this long; 10 s by default */
+  /** the group notices after this long that a process has died; 10 s by default */
   readonly sessionTimeoutMs?: number;
   /** ends the wait for a ClickHouse that cannot be written */
   readonly signal?: AbortSignal;
@@ -104,8 +105,9 @@ export async function startIngest({
     register: createRegister(clickhouse, clock, createClockWatch(metrics, logger)),
     ledger: async (row) => await ledgers.get(await shardOf(row.topic, row.partition))!(row),
   };
-  // the embedded engine takes one of our cores per insert, so more inserts than cores only delay each other; a server
-  // takes more at once. `most` leaves one writer for the ledger, and room for inserts that hang
+  // `size`: batches written at a time; `most`: the same with those that take longer than a second
+  // (delivery/permits.ts). Embedded: an insert takes one of our cores, so more than cores only delay each other. One
+  // write stays free for the ledger; the four of the embedded engine also serve replays and the rollup service.
   const most = clickhouse.writers - 1;
   const size = Math.min(
     most,

@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest';
 import type { ClickHouse, Rows } from '../../common/clickhouse/clickhouse.ts';
 import { refusal } from '../../common/clickhouse/errors.ts';
+import { createRegistry } from '../../common/metrics.ts';
 import { openTestStore, type TestStore } from '../../test/harness/ingest-store.ts';
 import { checksum, type Record } from './evaluate/record.ts';
 
@@ -112,6 +113,17 @@ test('a row whose message would be a dead letter today is the same log', async (
   expect(await ours.compare(0, [row])).toEqual(['same']);
 });
 
+test('a message whose schema is gone proves no other log against a row, but does against a dead letter', async () => {
+  const avro = { ...record(0, null), value: Buffer.from([0, 0, 0, 0, 7, 0]) };
+  const row = { offset: 0, checksum: checksum(record(0, event(0))), dead_time: null };
+  const comparedWith = (...stored: object[]): unknown => stores({ stored }).ours.compare(0, [avro]);
+  expect(await comparedWith(row)).toEqual(['nothing']);
+  // a letter was stored as it stood in Kafka, and one that was replayed is a row too
+  const letter = { offset: 0, checksum: checksum(avro), dead_time: AT };
+  expect(await comparedWith(row, letter)).toEqual(['same']);
+  expect(await comparedWith(row, { ...letter, checksum: 1 })).toEqual(['another']);
+});
+
 test('a log differs where a value, its time as a dead letter, or its absence is not what is stored', async () => {
   const [row, letter] = [record(0, event(0)), record(1, BAD)];
   const stored = [
@@ -133,4 +145,32 @@ test('a log differs where a value, its time as a dead letter, or its absence is 
   expect(
     await ours.compare(0, [row, record(1, `${BAD}!`), record(2, null), record(3, event(3)), record(0, null)]),
   ).toEqual(['same', 'another', undefined, 'nothing', 'another']);
+});
+
+test('offsets that are gone from Kafka are counted once the ledger has them', async () => {
+  const registry = createRegistry();
+  let refused = true;
+  const insertRows = async (): Promise<void> => {
+    if (refused) throw refusal(243, 'Not enough space');
+  };
+  const store = openTestStore({ insertRows } as unknown as ClickHouse, { source: 'auth_logs', registry });
+  const { records: _, ...batch } = batchOf(store, [record(7, event(7))]);
+  const entry = {
+    ...batch,
+    first: 2,
+    stored: { rows: 1, deadLetters: 0, minTimestamp: undefined },
+    nullValues: 0,
+    noRecords: 0,
+    begin: undefined,
+    end: undefined,
+    closes: false,
+  };
+  const gone = async (): Promise<unknown> =>
+    (await registry.getSingleMetric('sluice_ingest_gone_offsets_total')!.get()).values;
+  await expect(store.writeLedger({ ...entry, gap: 5 })).rejects.toThrow('Not enough space');
+  refused = false;
+  await store.writeLedger({ ...entry, first: 7, gap: 0 });
+  expect(await gone()).toEqual([]);
+  await store.writeLedger({ ...entry, gap: 5 });
+  expect(await gone()).toEqual([{ labels: { topic: 'auth_logs' }, value: 5 }]);
 });

@@ -49,7 +49,7 @@ export interface StorePlace {
 
 /** The tables of one partition: see Store for what each function promises. */
 export function createStore(context: StoreContext, place: StorePlace): Store {
-  const { clickhouse, register, shardOf, group, ledger } = context;
+  const { clickhouse, register, shardOf, group, ledger, metrics } = context;
   const { source, topic, partition, avro } = place;
   const where = { topic, partition };
   // in a cluster, takeovers and recoveries must see every acknowledged row, whichever node has it
@@ -112,7 +112,10 @@ export function createStore(context: StoreContext, place: StorePlace): Store {
       });
     },
 
-    writeLedger: (entry) => ledger({ source, topic, partition, group, entry }),
+    async writeLedger(entry) {
+      await ledger({ source, topic, partition, group, entry });
+      if (entry.gap > 0) metrics.gone.inc({ topic }, entry.gap);
+    },
   };
 }
 
@@ -228,21 +231,20 @@ async function compare(
   const byOffset = Map.groupBy(stored, (s) => s.offset);
   const settings = settingsOf(context, place);
   const ids = new Set(await schemaIdsOf(avro, records, settings));
-  /** what a message is stored as; of one that is a dead letter now, its bytes */
-  const storedText = (value: Buffer): Buffer => {
-    const text = textOf(value, avro, settings, ids);
-    return 'reason' in text ? value : text;
-  };
   return records.map((record) => {
     const there = byOffset.get(record.offset);
     const { value } = record;
     if (there === undefined) return value === null ? undefined : 'nothing';
     if (value === null) return 'another';
+    const text = textOf(value, avro, settings, ids);
+    // what a message is stored as; of one that is a dead letter now, its bytes
+    const asRow = checksum({ ...record, value: 'reason' in text ? value : text });
     const isSame = there.some(({ checksum: stored, dead_time: deadTime }) =>
-      deadTime === null
-        ? stored === checksum({ ...record, value: storedText(value) })
-        : stored === checksum(record) && deadTime === record.time,
+      deadTime === null ? stored === asRow : stored === checksum(record) && deadTime === record.time,
     );
-    return isSame ? 'same' : 'another';
+    if (isSame) return 'same';
+    // its schema may be gone since it became a row
+    const isUnreadable = 'reason' in text && text.reason === 'unknown_schema';
+    return isUnreadable && there.every((of) => of.dead_time === null) ? 'nothing' : 'another';
   });
 }

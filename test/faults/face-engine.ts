@@ -19,13 +19,16 @@ export interface FaceEngine {
   close(): Promise<void>;
 }
 
-/** @param requestTimeoutMs - of the test's own connection; the product's default is a minute */
-export async function openFace(requestTimeoutMs = 12_000): Promise<FaceEngine> {
+/**
+ * @param requestTimeoutMs - of the test's own connection; the product's default is a minute
+ * @param writers - of it too; the product's default
+ */
+export async function openFace(requestTimeoutMs = 12_000, writers = 64): Promise<FaceEngine> {
   const folder = temporaryFolder();
   const options = { dataDir: folder.path, password: 'secret' };
   let face = await startFace(options);
   const { url } = face;
-  const clickhouse = await openServer({ url, logger: testLogger, requestTimeoutMs });
+  const clickhouse = await openServer({ url, logger: testLogger, requestTimeoutMs, writers });
   const settings = readSettings({});
   const rollup = await startRollup({ clickhouse, settings, logger: testLogger, registry: createRegistry() });
   return {

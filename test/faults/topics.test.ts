@@ -1,4 +1,5 @@
 import { cpSync, rmSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
@@ -38,6 +39,11 @@ const SESSION_TIMEOUT_MS = 6_000;
 const soonerMetadata = ({ metadataMaxAge }: { metadataMaxAge?: number }): { metadataMaxAge: number } => ({
   metadataMaxAge: metadataMaxAge! / 5,
 });
+
+/** What kafkajs reads of a broker's answer. */
+interface Metadata {
+  readonly topicMetadata: { readonly topic: string; readonly partitionMetadata: { readonly partitionId: number }[] }[];
+}
 
 describe('topics, groups, backups', () => {
   const folder = temporaryFolder();
@@ -255,6 +261,10 @@ describe('topics, groups, backups', () => {
         // the broker takes no record from tomorrow
         Date.now = now;
         await world.produce({ edge_logs: 200, function_edge_logs: 50 });
+        if (shift < 0) {
+          await addPartitions(world.topicOf('realtime_logs'), 3);
+          await world.produce({ realtime_logs: 60 }, { partitions: 3 });
+        }
         Date.now = () => now() + shift;
         await world.finished(clickhouse);
       }
@@ -265,6 +275,48 @@ describe('topics, groups, backups', () => {
     }
     await world.produce({ edge_logs: 200 });
     await start(world);
+    await expectFinished(world);
+    expect(await gapOf(world)).toBe(0);
+  });
+
+  test('a partition without a leader stops no other, and is read once it has one', async () => {
+    const world = await createWorld();
+    const topic = world.topicOf('auth_logs');
+    const definition = createRequire(import.meta.url)('kafkajs/src/protocol/requests/metadata/index.js') as {
+      protocol: (version: object) => (parameters: object) => { response: { decode(raw: Buffer): Promise<Metadata> } };
+    };
+    const { protocol } = definition;
+    const leaderless = { partitionErrorCode: 5, leader: -1 };
+    let reads = 0;
+    // as a broker says it while every replica of the partition is away
+    definition.protocol = (version) => (parameters) => {
+      const { response, ...request } = protocol(version)(parameters);
+      const decode = async (raw: Buffer): Promise<Metadata> => {
+        const metadata = await response.decode(raw);
+        const { partitionMetadata = [] } = metadata.topicMetadata.find((of) => of.topic === topic) ?? {};
+        for (const partition of partitionMetadata)
+          if (partition.partitionId === 1) Object.assign(partition, leaderless);
+        reads++;
+        return metadata;
+      };
+      return { ...request, response: { ...response, decode } };
+    };
+    try {
+      // it is away at the start, and where a running consumer reads metadata again
+      for (const isNew of [true, false]) {
+        if (isNew) await start(world);
+        await world.produce({ edge_logs: 100 });
+        await world.produce({ auth_logs: 50 }, { partitions: 1 });
+        await expectFinished(world);
+        const before = reads;
+        await waitFor(() => reads > before + 3, 20_000, 'metadata is read again');
+      }
+      expect(ingest!.isJoined()).toBe(true);
+      expect(ingest!.taking()).toEqual([`${topic} 1`]);
+    } finally {
+      definition.protocol = protocol;
+    }
+    await world.produce({ auth_logs: 100 });
     await expectFinished(world);
     expect(await gapOf(world)).toBe(0);
   });

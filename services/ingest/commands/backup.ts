@@ -37,7 +37,8 @@ After a restore, ingest continues where the ledger ends. It reads what came afte
   mayCreate: (args) => args.do === 'restore',
   run: async ({ clickhouse, settings, logger }, args) => {
     const context = { clickhouse, logger, places: settings.BACKUP_PLACES };
-    return args.do === 'create' ? await createBackup(context, args) : await restoreBackup(context, args);
+    if (args.do === 'create') return await createBackup(context, args);
+    return await restoreBackup(context, args, settings.RAW_RETENTION_DAYS);
   },
 
   print: ({ files, bytes, last_evaluated_at }) =>

@@ -100,7 +100,7 @@ its original coordinates, once. The exit code is 1 if one was not stored. Outcom
       read: (_, words): Args => ({ do: 'replay', at: readCoordinates(words) }),
     }),
     replay_all: form({
-      help: 'replays all letters of a topic',
+      help: 'replays all letters of a topic, 25 a second; Ctrl-C ends it, and it may be repeated',
       action: 'replay',
       options: { topic: { value: 'TOPIC', isRequired: true }, reason: { value: 'REASON' } },
       schema: { properties: { filter: { ...FILTER, required: ['topic'] } }, required: ['filter'] },
@@ -111,7 +111,7 @@ its original coordinates, once. The exit code is 1 if one was not stored. Outcom
     }),
   },
 
-  async run({ clickhouse, settings }, args) {
+  async run({ clickhouse, settings, signal }, args) {
     if (args.do === 'list') {
       const found = await listDeadLetters(clickhouse, args.filter, args.limit + 1);
       return {
@@ -122,7 +122,7 @@ its original coordinates, once. The exit code is 1 if one was not stored. Outcom
       };
     }
     const replaying = replayOptionsOf({ clickhouse, settings });
-    if (args.do === 'replay_all') return { replayed: await replayAll(replaying, args.filter) };
+    if (args.do === 'replay_all') return { replayed: await replayAll(replaying, args.filter, signal) };
     const { topic, partition, offset } = args.at;
     const letter = await readDeadLetter(clickhouse, args.at);
     if (letter === undefined) throw new StartError(`there is no dead letter at ${topic} ${partition} ${offset}`);

@@ -16,6 +16,7 @@ import { folderIn, type BackupPlaces } from '../../../common/config/backup-place
 import { StartError } from '../../../common/errors.ts';
 import type { Logger } from '../../../common/logger.ts';
 import { makeFolder } from '../../../common/make-folder.ts';
+import { reconcile } from '../reconcile.ts';
 import { assertQuiescent, assertQuiescentSince } from './quiescence.ts';
 import { CLAIMS, LAST } from './shares.ts';
 import { statements } from '../statements.ts';
@@ -99,11 +100,13 @@ export async function createBackup(
 }
 
 /**
- * A backup into an empty database. `database`: its name where it was taken, if it is another one. Throws StartError.
+ * A backup into an empty database. `database`: its name where it was taken, if it is another one. Ends with the account
+ * of the ledger, because the files of a backup whose creation was refused are there too. Throws StartError.
  */
 export async function restoreBackup(
   context: BackupContext,
   { place, database }: { readonly place: string; readonly database?: string },
+  retentionDays: number,
 ): Promise<BackupResult> {
   const { clickhouse, places } = context;
   placeOf(places, place);
@@ -135,6 +138,11 @@ export async function restoreBackup(
   const restored = [...(await restoreShared(others)), ...(await restore(shards.slice(1), others))];
   await restoreShared(table(LAST));
   await clickhouse.cluster?.distribute?.();
+  const { ok, faults } = await reconcile(clickhouse, retentionDays, 0);
+  if (!ok)
+    throw new StartError(
+      `${place} is restored, but its account does not hold: ${faults[0]}; if its creation was refused, empty the database and restore another backup`,
+    );
   const { last_evaluated_at } = await assertQuiescent(clickhouse, 'what was restored');
   return { ...sum(restored), last_evaluated_at };
 }

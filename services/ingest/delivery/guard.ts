@@ -55,7 +55,10 @@ export class Guard {
     return log.high <= offset ? 'retake' : undefined;
   }
 
-  /** Resolves when the lane holds a write permit. `asked`: one that it waits for already. */
+  /**
+   * Resolves when the lane holds a write permit. `asked`: one that it waits for already. It must not be given while one
+   * is held: it would never be released.
+   */
   async takePermit(asked?: Promise<() => void>): Promise<void> {
     this.#release ??= await (asked ?? this.#ports.permit());
   }

@@ -6,8 +6,8 @@ export interface Contribution<Rows> {
   /** asked right before the insert */
   readonly fence: Fence;
   /**
-   * Inserts the rows of these contributions. A joint insert calls it of the first contribution whose fence lets it, and
-   * of no other. 'unfinished': the raw rows are there, but a view failed.
+   * Inserts the rows of these contributions. A joint insert calls only that of the first contribution whose fence
+   * lets it. 'unfinished': the raw rows are there, but a view failed.
    */
   insertAll(contributions: readonly Contribution<Rows>[]): Promise<'done' | 'unfinished'>;
 }
@@ -30,8 +30,8 @@ export interface Seat {
  * It is sent when all have come that took a seat, or at the deadline with those that have.
  *
  * Only for an engine that ends with this process. Each batch keeps its announcement and its row of the ledger. After a
- * failure it is completed by itself, under its own token (store-batch.ts). That token would not keep out a joint insert
- * that comes later. So the joint insert must have ended before the batch is completed. Two things make that certain.
+ * failure each batch is completed by itself, under its own token (store-batch.ts). If the joint insert reached
+ * the engine after that, its other token would store the batch again. So it must have ended before. Two things make that certain.
  * Nobody else can have the engine while this process exists. After a rebalance, lanes first wait for the joint inserts
  * of the lanes before them (Joints.end). On a server, the insert of a suspended process could come later.
  */

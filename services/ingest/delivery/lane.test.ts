@@ -788,14 +788,15 @@ describe('an open batch', () => {
 
   test('is remembered where the client overwrites the announcement, as it does where retention took our position', async () => {
     let looks = 0;
-    const setup: Setup = { end: endAt(3), metadata: encodeIntent(intentOf(4, 6)), log: records(3, 8), strayedBy: 1 };
     const { did, lane } = await run({
-      ...setup,
-      on: (what) => {
-        if (what.startsWith('commit 4')) looks++;
+      end: endAt(3),
+      log: records(3, 8),
+      strayedBy: 1,
+      onEndRunning: () => void looks++,
+      get metadata() {
+        return looks < 2 ? encodeIntent(intentOf(4, 6)) : 'e';
       },
     });
-    expect(looks).toBe(1);
     expect(lane.isRecovering).toBe(false);
     expect(did.slice(0, 5)).toEqual([
       'fetch from 3',
@@ -804,6 +805,54 @@ describe('an open batch', () => {
       `commit 4 ${encodeIntent(intentOf(4, 6))}`,
       'insert 0:4-6 at 777 of 4,5,6',
     ]);
+  });
+
+  test('is remembered there too where this lane announced it, and takes its partition back from another group', async () => {
+    const log = records(0, 0);
+    let tries = 0;
+    const { did } = await run({
+      log,
+      metadata: 'e',
+      on(what, world) {
+        if (!what.startsWith('insert') || tries++ > 0) return;
+        world.owner = { group: 'theirs', epoch: 2, former: 'ours', isSettled: true };
+        log.push(record(1));
+        away();
+      },
+    });
+    expect(did.filter((d) => d.startsWith('commit'))).toEqual([
+      announced(0, 0),
+      announced(0, 0),
+      announced(1, 1),
+      'commit 2 e',
+    ]);
+  });
+
+  test('without a record ends for the ledger at the last record of the one before', async () => {
+    const { entries } = await run({
+      end: endAt(4),
+      metadata: encodeIntent(intentOf(7, 9)),
+      orphans: [orphan(6, [5])],
+      log: records(4, 6),
+      emptyUpTo: 9,
+      high: 10,
+    });
+    expect(entries.map((e) => [e.last, e.end?.offset])).toEqual([
+      [6, 6],
+      [9, 6],
+    ]);
+  });
+
+  test('is not waited for where the log is cut before its end meanwhile', async () => {
+    const { did } = await run({
+      end: endAt(3),
+      metadata: encodeIntent(intentOf(4, 6)),
+      marks: [markAt(0), markAt(3)],
+      log: records(0, 4),
+      high: 7,
+      thenHigh: 5,
+    });
+    expect(did).toContain('topic_recreated 1');
   });
 });
 
@@ -913,6 +962,12 @@ describe('a log that is another', () => {
     const log = [record(1), record(2), record(5, 'another')];
     const { did } = await run({ end: endAt(9), marks: [markAt(0), markAt(9)], log, low: 0 });
     expect(did.filter((d) => d.startsWith('insert'))).toEqual([`insert 1:5-5 at ${NOW} of 5`]);
+  });
+
+  test("lost the record at the ledger's end, and has another one at the mark before: the newest mark decides", async () => {
+    const log = [...records(0, 3), record(4, 'another'), record(6, 'another')];
+    const { did } = await run({ end: endAt(5), marks: [0, 2, 3, 4, 5].map(markAt), log });
+    expect(did).toContain(`insert 1:4-6 at ${NOW} of 4,6`);
   });
 
   test('is only shorter: the next life begins at its end', async () => {
@@ -1102,6 +1157,20 @@ describe('writing', () => {
         },
       }),
     ).rejects.toThrow(/^the insert of batch 0:0-1 failed: unknown$/);
+  });
+
+  test('waits for more of each batch anew, and holds nothing of what is written', async () => {
+    let waits = 0;
+    const { lane } = await run({
+      log: records(0, 0),
+      lingerMs: 500,
+      onLinger: () => void waits++,
+      on: (what, _, lane) => {
+        if (what.startsWith('record 0:0')) lane.offer({ at: 1, to: 1, records: records(1, 1) });
+      },
+    });
+    expect(waits).toBe(2);
+    expect(lane.inbox).toMatchObject({ written: 2, heldBytes: 0 });
   });
 
   test('waits while the membership is in doubt, and does not happen once it is lost', async () => {

@@ -299,7 +299,7 @@ export class Lane implements Companion {
     let own: Seat | undefined;
     const seat = (): Seat => {
       joint ??= ports.joints.begin(ports.after(JOINT_DEADLINE_MS));
-      // the lane that invites goes with a permit of its own, also when it tries again after a failure
+      // `isAwaited: false`: the inviting lane always takes a permit of its own, also when it tries again
       own ??= { ...joint.seat(), isAwaited: () => false };
       return joint.seat();
     };
@@ -361,7 +361,7 @@ export class Lane implements Companion {
     if (!(await ports.commit(first, encodeIntent(intent)))) return 'over';
     this.#committedEnd = undefined;
     this.#announced = intent;
-    // No row of this batch is of an earlier period. A batch announced by another owner may be of an earlier one than ours.
+    // No row of the batch has a period before `least`: whoever announced it may have known an older period than we do.
     const least = Math.min(this.#period, rules.period);
     const batchStore: BatchStore = {
       ...store,

@@ -75,6 +75,21 @@ test('rows that come while an insert runs share the next one, and each waits for
   expect(inserts).toHaveLength(2);
 });
 
+test('a row says whether it closes its life, and is written without a token, which may outlive it', async () => {
+  for (const closes of [false, true]) {
+    const { inserts, insertRows } = engine();
+    const row = rowOf(0);
+    const written = createLedger({ insertRows })({ ...row, entry: { ...row.entry, closes } });
+    await settled();
+    inserts[0]!.end();
+    await written;
+    const { pieces, settings } = inserts[0]!.rows;
+    // then comes the timestamp: whether it is none, and 8 bytes
+    expect(Buffer.concat([...pieces]).at(-10)).toBe(Number(closes));
+    expect(settings).toEqual({ insert_deduplicate: 0 });
+  }
+});
+
 test('a failed insert fails the rows that shared it, and no others', async () => {
   const { inserts, insertRows } = engine();
   const ledger = createLedger({ insertRows }, () => Promise.resolve());

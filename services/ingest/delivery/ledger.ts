@@ -48,8 +48,8 @@ const COLUMNS = [
 const SETTINGS = { insert_deduplicate: 0 } as const;
 
 /**
- * An insert begins this long after the one before it at the earliest. Where partitions trickle, that is one for some
- * batches together. The row of a large batch does not wait for it: the next batch of its partition is ready.
+ * An insert begins this long after the one before it at the earliest. Where partitions trickle, one insert then has the
+ * rows of several batches. The row of a large batch does not wait for it: the next batch of its partition is ready.
  */
 const INTERVAL_MS = 150;
 const LARGE_BATCH_ROWS = 1_000;

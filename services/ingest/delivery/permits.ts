@@ -1,13 +1,11 @@
-/** Takes a permit to write a batch. Resolves to an idempotent release function. */
-export type TakePermit = () => Promise<() => void>;
+/** Takes a permit to write a batch into a table of a shard. Resolves to an idempotent release function. */
+export type TakePermit = (table: string, shard?: string) => Promise<() => void>;
 
+/** of one shard */
 export interface PermitLimits {
   /** batches that are written at a time */
   readonly size: number;
-  /**
-   * batches that are written at a time together with those that take longer than SLOW_MS; the engine has room for one
-   * statement more, the ledger's
-   */
+  /** batches that are written at a time together with those that take longer than SLOW_MS */
   readonly most: number;
 }
 
@@ -15,20 +13,44 @@ export interface PermitLimits {
 const SLOW_MS = 1_000;
 
 /**
- * Write permits of one process, first come, first served. A batch is cut when it has its permit, so it takes in what
- * arrives while others write. After a second, the holder of a permit no longer delays the next one.
+ * Write permits of one process. Each shard has its own, because each has connections of its own: a shard that hangs
+ * stops no other.
  */
-export function createPermits({ size, most }: PermitLimits): TakePermit {
-  const waiting: (() => void)[] = [];
+export function createPermits(limits: PermitLimits): TakePermit {
+  const shards = new Map<string | undefined, TakePermit>();
+  return (table, shard) => {
+    const take = shards.get(shard) ?? createPermitsOfShard(limits);
+    shards.set(shard, take);
+    return take(table);
+  };
+}
+
+/**
+ * First come, first served. A batch is cut when it has its permit, so it takes in what arrives while others write.
+ * After a second, the holder of a permit no longer delays the next one. A table never holds more than are left, so one
+ * whose inserts hang leaves half of them to the others.
+ */
+function createPermitsOfShard({ size, most }: PermitLimits): TakePermit {
+  const waiting: { readonly table: string; readonly begin: () => void }[] = [];
+  const heldOf = new Map<string, number>();
   let held = 0;
   let slow = 0;
 
   function next(): void {
-    while (waiting.length > 0 && held < most && held - slow < size) waiting.shift()!();
+    while (held - slow < size) {
+      const at = waiting.findIndex(({ table }) => (heldOf.get(table) ?? 0) < most - held);
+      if (at < 0) return;
+      waiting.splice(at, 1)[0]!.begin();
+    }
   }
 
-  function take(): () => void {
-    held++;
+  function hold(table: string, more: 1 | -1): void {
+    held += more;
+    heldOf.set(table, (heldOf.get(table) ?? 0) + more);
+  }
+
+  function take(table: string): () => void {
+    hold(table, 1);
     let isSlow = false;
     let isHeld = true;
     const timer = setTimeout(() => {
@@ -40,15 +62,15 @@ export function createPermits({ size, most }: PermitLimits): TakePermit {
       if (!isHeld) return;
       isHeld = false;
       clearTimeout(timer);
-      held--;
+      hold(table, -1);
       if (isSlow) slow--;
       next();
     };
   }
 
-  return () =>
+  return (table) =>
     new Promise((resolve) => {
-      waiting.push(() => resolve(take()));
+      waiting.push({ table, begin: () => resolve(take(table)) });
       next();
     });
 }

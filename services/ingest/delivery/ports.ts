@@ -1,14 +1,12 @@
+// What the delivery protocol needs of the outside. #portsOf in group/assignment.ts gives it Kafka (group/committer.ts,
+// group/membership.ts), createStore in store.ts ClickHouse. `npm run simulate` gives it models of both.
+
 import type { Record } from '../evaluate/record.ts';
 import type { Clock } from '../../../common/clock.ts';
 import type { CutLimits, Inbox } from '../inbox.ts';
 import type { Rules } from '../evaluate/evaluate.ts';
 import type { Intent } from './intent.ts';
 import type { Joints, Seat } from './joint.ts';
-
-/**
- * What the delivery protocol needs of the outside. #portsOf in group/assignment.ts gives it Kafka (group/committer.ts,
- * group/membership.ts), createStore in store.ts ClickHouse. `npm run simulate` gives it models of both.
- */
 
 export interface LedgerEnd {
   readonly incarnation: number;
@@ -48,7 +46,10 @@ export interface OrphanRows {
   readonly minTimestamp: number | undefined;
 }
 
-/** What is stored of a record. Undefined: nothing, and that is right, because it has no value. */
+/**
+ * What is stored of a record. Undefined: nothing, and that is right, because it has no value. 'nothing' also if a row is
+ * stored, and nobody can tell of which message because the record's schema is gone.
+ */
 export type StoredAs = 'same' | 'another' | 'nothing' | undefined;
 
 /** What is stored of a batch. */
@@ -201,7 +202,7 @@ export interface Ports {
   onTaken(high: number): void;
   /** called after every cut and after every batch: there is room in the inbox, then less is held */
   onRoom(): void;
-  /** When a batch is cut that is not full by then; `since`: its first record was seen. Monotonic milliseconds. */
+  /** When a batch is cut although it is not full; `since`: its first record was seen. Monotonic milliseconds. */
   dueAt(since: number): number;
   /** Resolves after that time, whatever becomes of the lane. */
   after(ms: number): Promise<void>;

@@ -38,7 +38,8 @@ export async function storeBatch(
     const inserted = await store.insert(batch, NONE, 0, fence);
     if (inserted !== 'unfinished') return inserted;
   }
-  // Attempt 0 has the batch's own token, as the first insert had. Attempt 1 has the second token.
+  // Attempt 0 has the batch's own token. The first insert had it too, unless it was joint (joint.ts). Attempt 1 has the
+  // second token.
   for (let attempt = 0; ; attempt++) {
     const ended = await fence();
     if (ended !== undefined) return ended;

@@ -132,6 +132,11 @@ test.each<[string, Partial<Facts>, string]>([
     { end: end(4), intents: [intent(7, 9)], orphans: [orphan(6, [5], { evaluatedAt: 700 }), orphan(9, [8])] },
     '0:5, recover 5-6@700 7-9@777!, meet 4',
   ],
+  [
+    'announced beyond a restored ledger, its own rows there: its batch begins after the ledger',
+    { end: end(4), intents: [intent(6, 8)], orphans: [orphan(8, [7])] },
+    '0:5, recover 5-8@777!, meet 4',
+  ],
   ['announced, and the ledger is gone', { intents: [intent(7, 9)] }, '0:0, drop 7-9'],
   [
     'announced first of all, its first records gone from Kafka',
@@ -207,6 +212,7 @@ test.each<[string, Partial<Facts>, string]>([
     { end: end(9), atEnd: 'nothing', compared: { incarnation: 0, differsFrom: 6 } },
     '1:6',
   ],
+  ['also at its end', { end: end(4), atEnd: 'nothing', compared: { incarnation: 0, differsFrom: 4 } }, '1:4'],
   [
     'nothing in common: a new life from its start',
     { end: end(9), high: 2, low: 1, compared: { incarnation: 0, differsFrom: undefined } },
@@ -226,6 +232,26 @@ test.each<[string, Partial<Facts>, string]>([
     'what was written in the old one is closed',
     { end: end(4), orphans: [orphan(9, [7])], high: 2, compared: { incarnation: 0, differsFrom: undefined } },
     '1:0, close 5-9@777',
+  ],
+  [
+    'but not what was announced after it, of which nothing was written',
+    {
+      end: end(4),
+      intents: [intent(10, 20)],
+      orphans: [orphan(9, [7])],
+      high: 2,
+      compared: { incarnation: 0, differsFrom: undefined },
+    },
+    '1:0, close 5-9@777, drop 10-20',
+  ],
+  [
+    'of a life that is not in the ledger, from where it was announced',
+    {
+      end: end(4),
+      intents: [intent(3, 6, { incarnation: 1 }), intent(0, 4, { incarnation: 2 })],
+      orphans: [orphan(6, [5], { incarnation: 1 }), orphan(4, [2], { incarnation: 2 })],
+    },
+    '2:0, recover 0-4@777!, close 3-6@777!, drop 3-6',
   ],
   [
     'a closed one has a next one, although nothing of it is in the ledger',

@@ -191,7 +191,7 @@ function openBatches(
 ): { open: OpenBatch[]; dropped: Intent[] } {
   const found = new Map<number, { evaluatedAt: number; intent: Intent | undefined }>();
   for (const { incarnation: of, last, evaluatedAt } of orphans) {
-    // rows of one end with another time are of replays
+    // rows with the same `last` and a later `evaluatedAt` are replayed dead letters
     if (of === incarnation && !found.has(last)) found.set(last, { evaluatedAt, intent: undefined });
   }
   const dropped: Intent[] = [];

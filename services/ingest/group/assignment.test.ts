@@ -1,9 +1,10 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
 import type { Admin, Consumer, EachBatchPayload } from '../../../common/kafka/client.ts';
 import { keyOf } from '../../../common/kafka/partition.ts';
 import { createLogger } from '../../../common/logger.ts';
 import { createRegistry } from '../../../common/metrics.ts';
-import type { LedgerEnd, Store } from '../delivery/ports.ts';
+import type { BadShare, LedgerEnd, Store } from '../delivery/ports.ts';
 import { createIngestMetrics, type IngestMetrics } from '../metrics.ts';
 import { Assignment } from './assignment.ts';
 import { createMembership, type Membership } from './membership.ts';
@@ -37,24 +38,35 @@ interface World {
 
 /**
  * Partitions of a topic, by default one, of ten records each, assigned to this process. `inserting`: an insert;
- * `recording`: a ledger row; `end`: of the ledger, by default nobody ever took it.
+ * `recording`: a ledger row; `looking`: at pauses; `end`: of the ledger, by default nobody ever took it.
  */
 function assign({
   inserting = Promise.resolve(),
   recording = Promise.resolve(),
+  looking = Promise.resolve(undefined),
   end,
   partitions = 1,
-}: { inserting?: Promise<void>; recording?: Promise<void>; end?: LedgerEnd; partitions?: number } = {}): World {
+}: {
+  inserting?: Promise<void>;
+  recording?: Promise<void>;
+  looking?: ReturnType<BadShare['paused']>;
+  end?: LedgerEnd | (() => Promise<LedgerEnd | undefined>);
+  partitions?: number;
+} = {}): World {
   const all = Array.from({ length: partitions }, (_, partition) => partition);
   const did: string[] = [];
   const metrics = createIngestMetrics(createRegistry());
   const membership = createMembership(() => 0, 10_000);
   const wanted = Promise.withResolvers<() => void>();
+  const ledgerEnd = typeof end === 'function' ? end : async () => end;
   const store = {
     endRunning: async () => {},
     register: async () => ({ period: 0, owner: OWNER }),
-    ledgerEnd: async () => end,
-    marks: async (_, before) => (end?.record !== undefined && end.record.offset < before ? [end.record] : []),
+    ledgerEnd,
+    marks: async (_, before) => {
+      const record = (await ledgerEnd())?.record;
+      return record !== undefined && record.offset < before ? [record] : [];
+    },
     compare: async () => [],
     orphans: async () => [],
     rulesFor: async () => RULES,
@@ -75,7 +87,7 @@ function assign({
       mayShareInserts: false,
       shardOf: () => undefined,
       createStore: () => store,
-      createBadShare: () => ({ paused: async () => undefined, add: () => {}, pauses: async () => false }),
+      createBadShare: () => ({ paused: () => looking, add: () => {}, pauses: async () => false }),
       logger: createLogger('debug', {
         write: (line) => {
           const { msg } = JSON.parse(line) as { msg: string };
@@ -280,6 +292,41 @@ test('a ledger row that arrives after a partition is lost brings back neither', 
   await vi.advanceTimersByTimeAsync(10_000);
   expect(did).toContain('lane_over');
   expect([await valuesOf(metrics.position), await valuesOf(metrics.lag)]).toEqual([[], []]);
+});
+
+test('a look at pauses that ends after a partition is lost brings back no pause', async () => {
+  const looking = Promise.withResolvers<{ readonly leftMs: number }>();
+  const { assignment, metrics, did } = assign({ looking: looking.promise });
+  await vi.advanceTimersByTimeAsync(0);
+  assignment.endAll();
+  looking.resolve({ leftMs: 60_000 });
+  await pass();
+  expect(did).toContain('lane_over');
+  expect(await valuesOf(metrics.paused)).toEqual([]);
+});
+
+test('a partition that cannot be taken for a minute is named, until it is taken or lost', async () => {
+  let isAway = true;
+  const refused = { code: 241, codeName: 'MEMORY_LIMIT_EXCEEDED', kind: 'retry', outcome: 'not_written' } as const;
+  const { assignment, metrics } = assign({
+    end: async () => {
+      if (isAway) throw new ClickHouseError('no memory', refused);
+      return END;
+    },
+  });
+  const after = async (ms: number): Promise<readonly unknown[]> => {
+    await vi.advanceTimersByTimeAsync(ms);
+    assignment.arrange();
+    return [assignment.untaken(), await valuesOf(metrics.untaken)];
+  };
+  expect(await after(59_000)).toEqual([[], []]);
+  expect(await after(2_000)).toEqual([['edge_logs 0'], [1]]);
+  isAway = false;
+  expect(await after(5_000)).toEqual([[], [0]]);
+  // a partition that is taken has been for long when it must be taken again
+  expect(await after(600_000)).toEqual([[], [0]]);
+  assignment.endAll();
+  expect(await valuesOf(metrics.untaken)).toEqual([]);
 });
 
 test('offsets without a record at the end of the log are no lag', async () => {

@@ -35,6 +35,8 @@ import { isBehind, isRunning, Turns, type Partition } from './turns.ts';
 const BATCH_BYTES_PER_RECORD = 1024;
 /** A partition counts as active for this long after a fetch. */
 const ACTIVE_FOR_MS = 10_000;
+/** A partition that is not taken within this time is named, milliseconds. A takeover needs seconds. */
+const UNTAKEN_MS = 60_000;
 /** Batches count as being written for this long after a lane made room. */
 const WRITING_FOR_MS = 1_000;
 
@@ -75,6 +77,9 @@ interface AssignedPartition extends Place, Partition {
   wake: () => void;
   /** when records of it were fetched last, monotonic milliseconds */
   activeAt: number;
+  /** when its lane last did something else than take it; at first when it was assigned; monotonic milliseconds */
+  takenAt: number;
+  isUntaken: boolean;
   end: number;
   lastFetch: Partition['lastFetch'];
   /** the client does not fetch it; the lane's state `paused` is something else */
@@ -119,6 +124,8 @@ export class Assignment {
       lane,
       wake: () => {},
       activeAt: -Infinity,
+      takenAt: performance.now(),
+      isUntaken: false,
       end: 0,
       lastFetch: { bytes: 0, records: 0 },
       isPaused: false,
@@ -140,8 +147,8 @@ export class Assignment {
     // an insert in flight still says how fresh its rows are
     void Promise.allSettled(lost.map(({ ended }) => ended)).then(() => metrics.freshness.reset());
     metrics.partitions.set(0);
-    const { position, lag, paused, waiting, freshness } = metrics;
-    for (const gauge of [position, lag, paused, waiting, freshness]) gauge.reset();
+    const { position, lag, untaken, paused, waiting, freshness } = metrics;
+    for (const gauge of [position, lag, untaken, paused, waiting, freshness]) gauge.reset();
   }
 
   /** Every lane finishes its batch in flight. Resolves when all have. */
@@ -192,6 +199,7 @@ export class Assignment {
     const all = [...this.#taken.values()];
     for (const { wake } of this.#turns.pass(all)) wake();
     this.#reportStuck(all);
+    this.#reportUntaken(all);
     for (const taken of all) {
       if (!isRunning(taken)) continue;
       const may = this.#turns.mayFetch(taken, all, taken.isPaused ? 0.8 : 1);
@@ -228,6 +236,23 @@ export class Assignment {
         logger.info({ target }, 'inserts_resumed');
   }
 
+  /** `<topic> <partition>` of what could not be taken for a minute. */
+  untaken(): string[] {
+    return this.#namesOf(({ isUntaken }) => isUntaken);
+  }
+
+  #reportUntaken(all: readonly AssignedPartition[]): void {
+    const now = performance.now();
+    for (const taken of all) {
+      const { topic, partition, lane } = taken;
+      if (lane.state !== 'taking' && lane.state !== 'comparing') taken.takenAt = now;
+      const isUntaken = now - taken.takenAt >= UNTAKEN_MS;
+      // a partition that was always taken needs no series
+      if (isUntaken !== taken.isUntaken) this.#options.metrics.untaken.set({ topic, partition }, isUntaken ? 1 : 0);
+      taken.isUntaken = isUntaken;
+    }
+  }
+
   /** `<topic> <partition>` of the lanes in this state. */
   inState(state: LaneState): string[] {
     return this.#namesOf(({ lane }) => lane.state === state);
@@ -238,7 +263,7 @@ export class Assignment {
   }
 
   #portsOf(place: Place, taken: () => AssignedPartition): Ports {
-    const { groupId, clock, createStore, createBadShare, logger } = this.#options;
+    const { groupId, clock, shardOf, createStore, createBadShare, logger } = this.#options;
     const { consumer, admin, membership, committer, permit } = this.#shared;
     const { topic, partition } = place;
     // the time from this rejoin to the next (membership.ts)
@@ -281,7 +306,7 @@ export class Assignment {
         if (!isOver()) this.#report(taken(), taken().end);
         this.arrange();
       },
-      permit,
+      permit: () => permit(topic, shardOf(topic, partition)),
       joints: this.#joints,
       after: (ms) => sleep(ms, undefined, { ref: false }),
       others: () =>
@@ -298,13 +323,16 @@ export class Assignment {
         return dueAt({ since, isFilling, ...this.#trickle(place) });
       },
       unavailable,
-      log: (event, fields) => this.#onEvent(log, place, event, fields),
+      log: (event, fields) => {
+        log[LANE_EVENTS[event]](fields, event);
+        // a partition that is lost has no gauges any more
+        if (!isOver()) this.#measure(place, event);
+      },
     };
   }
 
-  #onEvent(log: Logger, place: Place, event: LaneEvent, fields: object): void {
+  #measure(place: Place, event: LaneEvent): void {
     const { metrics } = this.#options;
-    log[LANE_EVENTS[event]](fields, event);
     if (event === 'partition_paused' || event === 'partition_resumed')
       metrics.paused.set(place, event === 'partition_paused' ? 1 : 0);
     if (event === 'waiting_for_group' || event === 'partition_claimed')
@@ -328,7 +356,7 @@ export class Assignment {
     taken.isPaused = false;
   }
 
-  /** What is written together, partitions or whole topics, has a tick of its own. */
+  /** The ticks of linger.ts: each partition has its own, or each topic where its partitions share inserts. */
   #trickle({ topic, partition }: Place): Omit<Waiting, 'since' | 'isFilling'> {
     const { mayShareInserts } = this.#options;
     const since = performance.now() - ACTIVE_FOR_MS;

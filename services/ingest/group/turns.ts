@@ -13,8 +13,8 @@ export interface Partition {
   /** where its rows go: its topic, on its shard */
   readonly target: string;
   /**
-   * one after its last readable offset in Kafka, as the last fetch said; the inbox's end if that fetch reached it; 0
-   * before the first one
+   * One after the last readable offset, as of the last fetch. If that fetch reached it: the inbox's end, since offsets
+   * without a record at the log's end are not in the inbox. 0 before the first fetch.
    */
   readonly end: number;
   readonly lastFetch: { readonly bytes: number; readonly records: number };
@@ -62,7 +62,7 @@ export class Turns<P extends Partition> {
   }
 
   /**
-   * Ends turns with a whole batch, at the end of the log, or when the batch was cut. Where none is left in which
+   * Ends a turn when its batch is whole or was cut, or when the end of the log is reached. Where none is left in which
    * something comes, the next one begins. Returns those whose turn has ended.
    */
   pass(all: readonly P[]): P[] {

@@ -149,8 +149,9 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
       const begun = state();
       const [rowsOfLedger, claimed, registered] = [[...ledger], [...owners], period];
       await world.hop('backup');
-      // rows that expire later are still in these parts
-      const [parts, gone] = [tables.copy(), [...expired]];
+      // Rows that expire later are still in these parts. A row that expired before is written again after a restore if
+      // the copied ledger lacks its batch.
+      const [parts, gone] = [tables.copy(), expired.filter((row) => batchOf(row, rowsOfLedger) !== undefined)];
       await world.hop('backup');
       if (begun === state())
         backup = {
@@ -508,8 +509,8 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
     };
   }
 
-  function batchOf({ incarnation, event }: Row): LedgerRow | undefined {
-    return ledger.find(
+  function batchOf({ incarnation, event }: Row, rows = ledger): LedgerRow | undefined {
+    return rows.find(
       (b) =>
         b.partition === event.partition &&
         b.incarnation === incarnation &&

@@ -1,7 +1,7 @@
 -- How far the replay of one dead letter is. Parameters: topic, incarnation, partition, offset, last (of its batch). One row.
---   in_ledger: its batch is finished; period: the newest; least_period: of the rows of its batch; evaluated_at (unix ms), announced_period: NULL = not announced
+--   in_ledger: its batch is finished; period: the newest; least_period: of the rows of its batch; announced: evaluatedAt (unix ms) and period of the first announcement; empty = none
 WITH (
-    SELECT groupArray((toUnixTimestamp64Milli(evaluated_at), toUnixTimestamp(period)))
+    SELECT groupArray(CAST((toUnixTimestamp64Milli(evaluated_at), toUnixTimestamp(period)), 'Tuple(evaluatedAt Int64, period UInt32)'))
     FROM
     (
         SELECT evaluated_at, period
@@ -23,5 +23,4 @@ SELECT
         FROM batches
         WHERE topic = {topic:String} AND incarnation = {incarnation:UInt32} AND partition = {partition:UInt32} AND last = {last:UInt64}
     ) AS least_period,
-    if(empty(announced), NULL, announced[1].1) AS evaluated_at,
-    if(empty(announced), NULL, announced[1].2) AS announced_period
+    announced
