@@ -6,6 +6,7 @@ import { createAudit } from './audit.ts';
 import { statements } from './catalogue.ts';
 import { DAY, HOUR, MINUTE, type Context } from './context.ts';
 import { createRollupMetrics } from './metrics.ts';
+import type { Difference } from './repairs.ts';
 
 const DAY_BEGIN = 20_000 * DAY;
 const NOON = DAY_BEGIN + 12 * HOUR;
@@ -18,9 +19,14 @@ const COLUMNS = [
 
 /**
  * An audit of one rollup, of which these versions serve, at noon. Each look finds differences in the next of these lists
- * of minutes.
+ * of minutes, of the last period where no other is named.
  */
-function auditWith(looks: number[][], isInFlight: () => boolean = () => false, versions = [1], shards?: string[]) {
+function auditWith(
+  looks: (number | Difference)[][],
+  isInFlight: () => boolean = () => false,
+  versions = [1],
+  shards?: string[],
+) {
   const repairs: unknown[] = [];
   const spans: string[] = [];
   /** when closed periods were compared */
@@ -45,7 +51,7 @@ function auditWith(looks: number[][], isInFlight: () => boolean = () => false, v
     if (sql.startsWith('SELECT count() AS rows')) return [{ rows: 1 }];
     compared!.push(shard);
     spans.push(/at >= toDateTime64\((\d+), .*at < toDateTime64\((\d+),/.exec(sql)!.slice(1).join('-'));
-    return (looks.shift() ?? []).map((minute) => ({ period: DAY_BEGIN, minute }));
+    return (looks.shift() ?? []).map((at) => (typeof at === 'number' ? { period: DAY_BEGIN, minute: at } : at));
   };
   const time = { now: NOON, ahead: 0 };
   const registry = createRegistry();
@@ -88,8 +94,21 @@ test('a difference counts if two looks agree on it', async () => {
   ]);
   expect(await audit()).toBe(1);
   expect(repairs).toEqual([[b, NOON]]);
-  const calm = auditWith([[a], [b]]);
-  expect([await calm.audit(), calm.repairs]).toEqual([0, []]);
+  for (const second of [b, { period: DAY_BEGIN - DAY, minute: a }]) {
+    const calm = auditWith([[a], [second]]);
+    expect([await calm.audit(), calm.repairs]).toEqual([0, []]);
+  }
+});
+
+test('differences in several periods are one repair each', async () => {
+  const late = [NOON - 3 * HOUR, NOON - 2 * HOUR].map((minute) => ({ period: DAY_BEGIN - DAY, minute }));
+  const looks = [NOON - HOUR, ...late];
+  const { audit, repairs } = auditWith([looks, looks]);
+  expect(await audit()).toBe(2);
+  expect(repairs).toEqual([
+    [NOON - HOUR, NOON],
+    [NOON - 3 * HOUR, NOON - HOUR],
+  ]);
 });
 
 test('minutes with batches in flight are compared again in the next round, others are not', async () => {

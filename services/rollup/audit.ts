@@ -29,10 +29,10 @@ const NIGHT_HOUR = 2;
 /** A closed period is compared so often while rows of it arrive between two looks. */
 const MOST_LOOKS = 3;
 
-/** Names of rollups on shards (placeOf), and of periods that they were compared in. */
 interface Compared {
+  /** rollups on shards (placeOf), and `<place> <period>` of closed periods */
   readonly done: Set<string>;
-  /** what ClickHouse refused: it is tried again in the next hour */
+  /** rollups on shards that ClickHouse refused: they are tried again in the next hour */
   readonly failed: Set<string>;
 }
 
@@ -63,13 +63,11 @@ export function createAudit(context: Context) {
     const { to } = round;
     const asked = await onEach(context, round, async (shard, rollup) => {
       const place = placeOf(shard, rollup);
-      const last = audited.get(place);
-      if (last === undefined) {
-        audited.set(place, to - CATCH_UP);
-        // the alert about audits counts from here, also if none ever succeeds
-        metrics.auditedTo.set({ rollup: rollup.name }, to);
-      }
-      const from = last === undefined || last > to ? to - CATCH_UP : Math.max(last, to - CATCH_UP);
+      // the alert about audits counts from here, also if none ever succeeds
+      if (!audited.has(place)) metrics.auditedTo.set({ rollup: rollup.name }, to);
+      const last = audited.get(place) ?? to - CATCH_UP;
+      audited.set(place, last);
+      const from = last > to ? to - CATCH_UP : Math.max(last, to - CATCH_UP);
       const found = from < to ? await look(shard, rollup, undefined, { from, to }, MINUTE) : [];
       // batches in flight may explain the difference: the next round compares the minutes again
       if ('unfinished' in found) return 0;
@@ -100,8 +98,8 @@ export function createAudit(context: Context) {
     // a clock that is ahead for a moment must not put comparisons off
     const now = await agreedNow(context);
     const minutes = await Promise.allSettled([compareMinutes(now)]);
-    const night = await Promise.allSettled([compareNight(now)]);
-    return valuesOf([...minutes, ...night]).reduce((sum, asked) => sum + asked, 0);
+    const days = await Promise.allSettled([compareNight(now)]);
+    return valuesOf([...minutes, ...days]).reduce((sum, asked) => sum + asked, 0);
   };
 }
 

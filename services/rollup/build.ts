@@ -3,7 +3,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { everywhere, fresh, freshly, select, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { LEDGER_DAYS } from '../../common/ledger-days.ts';
-import { readHorizon, statements, unlessReplaced, type Rollup } from './catalogue.ts';
+import { readHorizon, readRollup, statements, unlessReplaced, type Rollup } from './catalogue.ts';
 import {
   agreedNow,
   BUILD_SETTINGS,
@@ -33,7 +33,8 @@ import { narrowestOf } from './periods.ts';
  * - `incomplete`: raw has fewer rows than the ledger counts, and the rollup may have what raw has lost. Nothing was
  * changed.
  * - `busy`: rows arrived during every attempt. If the period is still open, it must be closed first.
- * - `taken`: another process builds the same rollup, or a newer version has replaced it.
+ * - `taken`: another process builds the same rollup, has built the pending period, or reads what a swap replaced; or a
+ * newer version has replaced the rollup.
  */
 export type Built =
   | { readonly kind: 'built'; readonly rows: number }
@@ -72,7 +73,9 @@ const ATTEMPTS = 3;
  * ones, until it has removed them from the disk: after 8 minutes (seen 20 times of 20, twice 20 s after the swap).
  */
 const SWAPS_LAST_SINCE = [26, 7] as const;
-const REPLACED_POLL_MS = 250;
+const REPLACED_POLL_MS = 500;
+/** So often it looks for them: for a minute, longer than any answer reads. */
+const REPLACED_POLLS = 120;
 /** no period begins in 1970 */
 const NO_PERIOD = 1;
 /** What says which rows of raw count. */
@@ -81,20 +84,8 @@ const END_OF_TIME = ALL_TIME.to;
 
 /**
  * Builds one period of a rollup from the raw table. History, a new version, a repair, a rebuild by command and the
- * removal of old minutes all call it.
- * 1. Look at raw. Every batch with rows in the period must be finished, and raw must have all rows that the ledger
- * counts.
- * 2. Fill a table beside: from raw within the span, from the rollup outside of it; sum days from hours.
- * 3. Look again. 4. Swap the partition in. 5. Look again. If two looks differ, begin again.
- * No clock decides anything, because an insert stores its rows in raw before any of its views stores what it made of
- * them (test/integration/rollup/order.test.ts). So there are three cases. A batch in raw before the first look is
- * finished and has filled its views. A batch that arrives between the looks makes them differ. A batch that arrives
- * after the last look fills its views after the swap.
- * A build that is killed at any statement has changed nothing, or the whole partition. Of two builds of the same period
- * the later one wins: it drops the table that the other would swap in.
- * A server that is killed within a swap may show the old rows and the new ones, and a batch that arrives right before a
- * swap loses what its views wrote to that partition. So a build that fails leaves its side table, which tells the next
- * build of the period to copy nothing that raw still has.
+ * removal of old minutes all call it. Steps and proofs: docs/rollups.md, "One function builds". All rest on this: an
+ * insert stores its rows in raw before any of its views stores what it made of them.
  */
 export async function build(
   context: Context,
@@ -115,7 +106,8 @@ async function buildBeside(
 ): Promise<Built> {
   const { clickhouse, logger, metrics } = context;
   const definition = await readRollupDefinition(clickhouse, rollup);
-  const carried = !rollup.pending.includes(period)
+  const isPending = rollup.pending.includes(period);
+  const carried = !isPending
     ? definition
     : older === undefined
       ? undefined
@@ -140,15 +132,18 @@ async function buildBeside(
     for (const other of left)
       await clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${other} SYNC`, settings: DROP_SETTINGS });
     let isDamaged = left.length > 0;
-    const plan = { definition, carried, reader, period, now, span, narrowest, side, acceptLoss };
+    const plan = { rollup, isPending, definition, carried, reader, period, now, span, narrowest, side, acceptLoss };
     const take = async (): Promise<Built> => {
       let outcome = await once(context, isDamaged ? { ...plan, span: ALL_TIME, acceptLoss: false } : plan);
       // a loss is accepted within the span only: the rest is copied, damaged or not
       if (outcome.kind === 'incomplete' && acceptLoss) outcome = await once(context, plan);
-      isDamaged ||= outcome.kind === 'overtaken';
-      return outcome.kind === 'overtaken' ? { kind: 'busy' } : outcome;
+      if (outcome.kind !== 'overtaken' && outcome.kind !== 'kept') return outcome;
+      isDamaged = true;
+      return { kind: outcome.kind === 'overtaken' ? 'busy' : 'taken' };
     };
-    let outcome = await take();
+    // whatever were built while a reader keeps replaced parts would have to be built again
+    const isKept = isDamaged && !(await areReplacedGone(context, definition.table, period, 1));
+    let outcome: Built = isKept ? { kind: 'taken' } : await take();
     for (let n = 1; n < ATTEMPTS && outcome.kind === 'busy'; n++) outcome = await take();
     // what tells of a build that failed goes when the period is built
     if (outcome.kind === 'built' || !isDamaged)
@@ -173,6 +168,9 @@ async function buildBeside(
 }
 
 interface BuildPlan extends Required<Pick<BuildOptions, 'span' | 'acceptLoss'>> {
+  readonly rollup: Rollup;
+  /** true if its caller takes the period for pending: whatever the rollup holds of it is replaced */
+  readonly isPending: boolean;
   readonly definition: RollupDefinition;
   /** what the rows outside of the span are copied from; undefined if there are none */
   readonly carried: RollupDefinition | undefined;
@@ -187,13 +185,18 @@ interface BuildPlan extends Required<Pick<BuildOptions, 'span' | 'acceptLoss'>> 
 
 /**
  * `busy`: rows arrived meanwhile. `overtaken`: they arrived right before the swap, so the partition may lack them, and
- * nothing more may be copied from it.
+ * nothing more may be copied from it. `kept`: what the swap replaced may come back.
  */
-async function once(context: Context, build: BuildPlan): Promise<Built | { readonly kind: 'overtaken' }> {
+async function once(
+  context: Context,
+  build: BuildPlan,
+): Promise<Built | { readonly kind: 'overtaken' } | { readonly kind: 'kept' }> {
   const { clickhouse } = context;
-  const { definition, carried, reader, period, now, span, narrowest, side, acceptLoss } = build;
+  const { rollup, isPending, definition, carried, reader, period, now, span, narrowest, side, acceptLoss } = build;
   const { source, table } = definition;
   const before = await look(reader, source, period);
+  // Raw days expire as soon as nothing is pending. Those that expire after this look make it differ from the next one.
+  if (isPending && (await readRollup(clickhouse, rollup))?.pending.includes(period) !== true) return { kind: 'taken' };
   const unfinished = await unfinishedBatches(reader, source, period, now);
   if (unfinished.length > 0) return { kind: 'unfinished', batches: unfinished };
   const made =
@@ -228,26 +231,36 @@ async function once(context: Context, build: BuildPlan): Promise<Built | { reado
           `ALTER TABLE ${table} MOVE PARTITION ID '${period}' TO TABLE ${side}`,
     settings: DROP_SETTINGS,
   });
-  await untilReplacedAreGone(context, table, period);
+  if (!(await areReplacedGone(context, table, period))) return { kind: 'kept' };
   const after = await look(reader, source, period);
   return isDeepStrictEqual(before, after) ? { kind: 'built', rows: before.rows } : { kind: 'overtaken' };
 }
 
-/** Resolves when the parts that a swap has replaced cannot come back (SWAPS_LAST_SINCE). Keeper says so in a cluster. */
-async function untilReplacedAreGone({ clickhouse, wait }: Context, table: string, period: number): Promise<void> {
+/**
+ * Returns whether the parts that swaps have replaced cannot come back (SWAPS_LAST_SINCE). In a cluster Keeper says so.
+ * A query or a BACKUP keeps those that it reads on the disk, however long it takes.
+ */
+async function areReplacedGone(
+  { clickhouse, logger, wait }: Context,
+  table: string,
+  period: number,
+  polls = REPLACED_POLLS,
+): Promise<boolean> {
   const [year = 0, month = 0] = clickhouse.version.split('.').map(Number);
   const [since, sinceMonth] = SWAPS_LAST_SINCE;
-  if (clickhouse.cluster !== undefined || year > since || (year === since && month >= sinceMonth)) return;
+  if (clickhouse.cluster !== undefined || year > since || (year === since && month >= sinceMonth)) return true;
   const params = { table, partition: String(period) };
   try {
-    for (;;) {
+    for (let poll = 1; poll <= polls; poll++) {
       // each time: another build of the table resets it when it ends
       await clickhouse.execute({ sql: `ALTER TABLE ${table} MODIFY SETTING old_parts_lifetime = 0` });
       // removes what no query reads any more, at once: in 10 ms, where the server's own cleanup takes up to 1.5 s
       await clickhouse.execute({ sql: `ALTER TABLE ${table} DROP PARTITION ID '${NO_PERIOD}'` });
-      if ((await select(clickhouse, statements.replacedParts, params)).length === 0) break;
-      await wait(REPLACED_POLL_MS);
+      if ((await select(clickhouse, statements.replacedParts, params)).length === 0) return true;
+      if (poll < polls) await wait(REPLACED_POLL_MS);
     }
+    logger.info({ table, period: isoTime(period) }, 'rollup_waits_for_readers');
+    return false;
   } finally {
     await clickhouse.execute({ sql: `ALTER TABLE ${table} RESET SETTING old_parts_lifetime` });
   }

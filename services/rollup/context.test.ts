@@ -1,7 +1,7 @@
 import { afterEach, expect, test, vi } from 'vitest';
 import { ClickHouseError, fromEngine, fromSystem } from '../../common/clickhouse/errors.ts';
 import { createLogger } from '../../common/logger.ts';
-import { attempt, FAILED_REST_MS, restUntil, type Context } from './context.ts';
+import { attempt, FAILED_REST_MS, pauseAfter, restUntil, valuesOf, type Context } from './context.ts';
 import { createRollupMetrics } from './metrics.ts';
 
 const contextWith = (percent: number, wait: Context['wait'] = () => Promise.resolve()): Context =>
@@ -32,6 +32,25 @@ test('attempts that change nothing share their part of the time; what waits for 
   expect(after(1000, 'incomplete')).toBe(24_000);
   expect(after(1000, 'failed')).toBe(21_000 + FAILED_REST_MS);
   expect(restUntil(contextWith(100), 'incomplete', 21_000)).toBe(now);
+});
+
+test('a build is followed by a pause that leaves it its part of the time', async () => {
+  const waits: number[] = [];
+  await pauseAfter(
+    contextWith(25, async (ms) => void waits.push(ms)),
+    1000,
+  );
+  expect(waits).toEqual([3000]);
+});
+
+test('of several failures, one that is to end the process is thrown, wherever it stands', () => {
+  const [retry, defect] = [reported(210, 'NETWORK_ERROR'), new TypeError('undefined')];
+  const failed = (reason: unknown) => ({ status: 'rejected', reason }) as const;
+  const done = { status: 'fulfilled', value: 1 } as const;
+  expect(() => valuesOf([failed(retry), failed(defect)])).toThrow(defect);
+  expect(() => valuesOf([failed(defect), failed(retry)])).toThrow(defect);
+  expect(() => valuesOf([done, failed(retry)])).toThrow(retry);
+  expect(valuesOf([done, done])).toEqual([1, 1]);
 });
 
 test.each([

@@ -48,7 +48,7 @@ interface Work {
 }
 
 /** ClickHouse's numbers of a server that is cut off, overloaded or about to stop: other work would meet them too. */
-const OF_THE_SERVER = new Set([95, 96, 198, 202, 203, 209, 210, 236, 279, 410, 439, 700, 722, 745, 749, 762]);
+const OF_THE_SERVER = new Set([95, 96, 198, 202, 203, 209, 210, 236, 279, 394, 410, 439, 700, 722, 745, 749, 762]);
 
 /**
  * Does work on one rollup or period. What ClickHouse reports of its statements (a block of raw that cannot be read, a

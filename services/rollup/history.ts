@@ -72,26 +72,43 @@ export async function admitNew(context: Context): Promise<void> {
   await publish(context);
 }
 
-/**
- * Resolves when every insert that runs now has ended. An insert looks its views up when it begins: one that began
- * before a view was created stores its rows in raw without it, at any later moment.
- */
-async function drainInserts({ clickhouse, logger, wait }: Context): Promise<void> {
-  interface Insert {
-    readonly query_id: string;
-    readonly [more: string]: unknown;
+/** Resolves when every insert that runs now has ended. */
+async function drainInserts(context: Context): Promise<void> {
+  let awaited = await stillRunning(context);
+  while (awaited.ids.size > 0) {
+    await context.wait(DRAIN_POLL_MS);
+    awaited = await stillRunning(context, awaited);
   }
-  const running = (): Promise<Insert[]> => select<Insert>(everywhere(clickhouse), statements.runningInserts);
-  let left = await running();
-  let tellAfterMs = DRAIN_QUIETLY_MS;
-  for (let waitedMs = DRAIN_POLL_MS; left.length > 0; waitedMs += DRAIN_POLL_MS) {
-    await wait(DRAIN_POLL_MS);
-    const ids = new Set(left.map((insert) => insert.query_id));
-    left = (await running()).filter((insert) => ids.has(insert.query_id));
-    if (left.length === 0 || waitedMs < tellAfterMs) continue;
-    tellAfterMs += TOLD_EVERY_MS;
+}
+
+interface Insert {
+  readonly query_id: string;
+  readonly [more: string]: unknown;
+}
+
+/** Inserts that are waited for, and when they are named next, by the clock. */
+interface Drain {
+  readonly ids: ReadonlySet<string>;
+  readonly tellAt: number;
+}
+
+/** The inserts that a version waits for, by its table: they ran when its view was gone. */
+const drainsBy = new WeakMap<Context, Map<string, Drain>>();
+
+/**
+ * Returns those of the awaited inserts that still run; without any, all that run now. An insert looks its views up when
+ * it begins. One that began before a view was created stores its rows in raw without it, and one that began before a
+ * view was dropped writes to its table, at any later moment.
+ */
+async function stillRunning({ clickhouse, logger, clock }: Context, awaited?: Drain): Promise<Drain> {
+  const running = await select<Insert>(everywhere(clickhouse), statements.runningInserts);
+  const left = running.filter((insert) => awaited?.ids.has(insert.query_id) ?? true);
+  let tellAt = awaited?.tellAt ?? clock() + DRAIN_QUIETLY_MS;
+  if (left.length > 0 && clock() >= tellAt) {
+    tellAt += TOLD_EVERY_MS;
     logger.warn({ inserts: left.slice(0, 5) }, 'rollup_waits_for_inserts');
   }
+  return { ids: new Set(left.map((insert) => insert.query_id)), tellAt };
 }
 
 /** Returns what queries of this name get: the serving version, else the newest one with raw for what it lacks. */
@@ -140,18 +157,27 @@ export async function publish(context: Context): Promise<void> {
  * Retires a version that another has replaced. Its name stays, as a view of the newer version. So a query planned a
  * moment ago, or a service that publishes an old state of the catalogue, gets right answers too.
  */
-async function retire(context: Context, rollup: Rollup, newer: Rollup): Promise<void> {
+async function retire(context: Context, rollup: Rollup, newer: Rollup): Promise<Step> {
   const { clickhouse, logger } = context;
   const shard = shardsOf(clickhouse)[0]!;
   const table = tableName(rollup);
+  // without its view, the retirement has begun
+  const views = await select(shard, statements.tables, { names: [viewName(rollup)] });
+  if (views.length > 0 && !(await isEverywhere(context, newer))) return 'waits';
   await publish(context);
   const [stored] = await select<{ engine: string }>(shard, statements.tables, { names: [table] });
   if (stored !== undefined && stored.engine !== 'View') {
     const own = (await columnsOf(shard, table)).map((c) => c.name);
     const kept = (await columnsOf(shard, tableName(newer))).map((c) => c.name);
-    await clickhouse.execute({ sql: `DROP VIEW IF EXISTS ${viewName(rollup)} SYNC` });
+    const drains = drainsBy.get(context) ?? new Map<string, Drain>();
+    drainsBy.set(context, drains);
+    const known = drains.get(table);
+    if (known === undefined) await clickhouse.execute({ sql: `DROP VIEW IF EXISTS ${viewName(rollup)} SYNC` });
     // an insert that has looked the view up is about to write to its table
-    await drainInserts(context);
+    const left = await stillRunning(context, known);
+    drains.set(table, left);
+    if (left.ids.size > 0) return 'waits';
+    drains.delete(table);
     // a unique name: if two services do this at once, the second exchanges a view for a view
     const stub = `${table}_retired_${randomBytes(4).toString('hex')}`;
     const common = own.filter((column) => kept.includes(column)).join(', ');
@@ -171,6 +197,7 @@ async function retire(context: Context, rollup: Rollup, newer: Rollup): Promise<
     await clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${name} SYNC`, settings: DROP_SETTINGS });
   await writeRollup(clickhouse, { ...rollup, pending: [], state: 'retired' });
   logger.info({ rollup: rollup.name, version: rollup.version }, 'rollup_retired');
+  return 'done';
 }
 
 /**
@@ -221,7 +248,7 @@ export async function nextStep(context: Context): Promise<number | undefined> {
   for (const rollup of rollups.filter((r) => r.state === 'serving')) {
     const newer = servingVersion(rollups, rollup.name);
     if (newer === undefined || newer.version === rollup.version) continue;
-    if ((await step(context, rollup, undefined, () => retireReplaced(context, rollup, newer))) === 'done') return 0;
+    if ((await step(context, rollup, undefined, () => retire(context, rollup, newer))) === 'done') return 0;
     again = RETRY_MS;
   }
   for (const rollup of rollups.filter((r) => r.state === 'building')) {
@@ -245,7 +272,7 @@ export async function nextStep(context: Context): Promise<number | undefined> {
   return again;
 }
 
-/** `waits`: for replicas. Else what keeps it from being done. */
+/** `waits`: for replicas, or for inserts of others. Else what keeps it from being done. */
 type Step = 'done' | 'waits' | 'failed' | Exclude<Built['kind'], 'built'>;
 
 /** When what was not done is tried again, by performance.now(), and why it was not. */
@@ -268,20 +295,8 @@ async function step(
   const work = { work: 'history', rollup: name, version, ...(period !== undefined && { period: isoTime(period) }) };
   const outcome = (await attempt(context, work, act)) ?? 'failed';
   if (outcome === 'done' || outcome === 'waits') rests.delete(key);
-  // a retirement reads no raw, and may have waited long for inserts of others
-  else {
-    const counted = period === undefined ? performance.now() : since;
-    rests.set(key, { until: restUntil(context, outcome, counted), outcome });
-  }
+  else rests.set(key, { until: restUntil(context, outcome, since), outcome });
   return outcome;
-}
-
-async function retireReplaced(context: Context, rollup: Rollup, newer: Rollup): Promise<Step> {
-  // without its view, the retirement has begun
-  const views = await select(shardsOf(context.clickhouse)[0]!, statements.tables, { names: [viewName(rollup)] });
-  if (views.length > 0 && !(await isEverywhere(context, newer))) return 'waits';
-  await retire(context, rollup, newer);
-  return 'done';
 }
 
 /** Builds a pending period, and says so in the catalogue when all replicas have it. */

@@ -132,6 +132,43 @@ test('what one replica migrated is not migrated again through one that lags behi
   }
 });
 
+test('a table that a migration creates on all nodes is created by nobody else', async () => {
+  const { open } = await databaseBeside('migrating');
+  const [one, other] = [await open(0, 1), await open(1, 0)];
+  const sql = 'CREATE TABLE a (n UInt8) ENGINE = MergeTree ORDER BY n';
+  const execute = async (statement: Statement): Promise<void> => {
+    if (statement.sql === sql) {
+      // as if the other node had not begun yet
+      await one.execute({ sql, ofNode: true });
+      await other.cluster!.complete();
+      await one.execute({ sql: 'DROP TABLE a SYNC', ofNode: true });
+    }
+    await one.execute(statement);
+  };
+  const migrations = [{ version: 1, name: '0001_create_a.sql', checksum: 'a', statements: [sql] }];
+  await expect(migrate({ ...one, execute }, testLogger, migrations)).resolves.toEqual({ version: 1, applied: 1 });
+});
+
+test('FSYNC reaches the tables of every replica, and stops at none that one of them has alone', async () => {
+  const { queryOn, open } = await databaseBeside('fsynced');
+  const clickhouse = await open(0, 1);
+  const create = (name: string): string => `CREATE TABLE ${name} (n UInt8) ENGINE = MergeTree ORDER BY n`;
+  const migrations = [{ version: 1, name: '0001_create_a.sql', checksum: 'a', statements: [create('a')] }];
+  await migrate(clickhouse, testLogger, migrations);
+  await clickhouse.execute({ sql: create('a_build_1704067200_0000000a'), ofNode: true });
+  await queryOn(0, create('fsynced.`my-own`'));
+  for (const fsync of [true, false]) {
+    await migrate(clickhouse, testLogger, migrations, fsync);
+    for (const node of [0, 1])
+      expect(
+        await queryOn(
+          node,
+          "SELECT groupArray(engine_full LIKE '%fsync_after_insert = 1%') FROM system.tables WHERE database = 'fsynced' AND name IN ('a', 'migrations')",
+        ),
+      ).toBe(fsync ? '[1,1]' : '[0,0]');
+  }
+});
+
 test('a view that a returning replica has not dropped yet is not created on the others again', async () => {
   const { queryOn, open } = await databaseBeside('dropped');
   for (const node of [0, 1]) await queryOn(node, 'CREATE TABLE dropped.raw (n UInt8) ENGINE = MergeTree ORDER BY n');

@@ -67,7 +67,7 @@ const WHY: Readonly<Record<Repair['outcome'], string>> = {
   unfinished: 'open batches or replays of dead letters: start ingest, which completes them',
   incomplete: 'raw has fewer rows than the ledger counts: see SluiceRollupSourceIncomplete in docs/runbook.md',
   busy: 'rows kept arriving',
-  taken: 'another process builds it',
+  taken: 'another process builds it, or reads what a build replaced',
   failed: 'ClickHouse refused it: see rollup_work_failed in the log',
   differs: 'it still differs from raw after the rebuild: see rollup_repair_failed in the log',
 };

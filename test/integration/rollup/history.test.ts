@@ -1,12 +1,13 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { Read, Statement } from '../../../common/clickhouse/clickhouse.ts';
 import { build } from '../../../services/rollup/build.ts';
-import { readRollups, statements, type Rollup } from '../../../services/rollup/catalogue.ts';
+import { readRollups, statements, writeRollup, type Rollup } from '../../../services/rollup/catalogue.ts';
 import { DAY, floorTo } from '../../../services/rollup/context.ts';
 import { admitNew, nextStep } from '../../../services/rollup/history.ts';
 import { beginToday, newestPeriod } from '../../../services/rollup/periods.ts';
 import { rollupNote } from '../../../services/rollup/readiness.ts';
 import { differencesOf, repairOpen, requestRepair } from '../../../services/rollup/repairs.ts';
+import { dropExpired } from '../../../services/rollup/retention.ts';
 import { edgeEvent, invocationEvent, openWorld, unreadable, type Batch, type World } from './world.ts';
 
 const START = Date.parse('2028-02-27T10:20:00Z');
@@ -720,4 +721,29 @@ describe('history', { timeout: 240_000 }, () => {
     await buildAll();
     expect(await outcome()).toEqual(right());
   });
+
+  test.each(['CREATE TABLE', 'INSERT INTO'])(
+    'a service that goes on at its %s, after another has built the period and raw days have expired, loses none',
+    async (statement) => {
+      await makeRollups();
+      const rollup = await requests();
+      const period = rollup.pending.at(-1)!;
+      expect(await build(world.context, rollup, period)).toMatchObject({ kind: 'built' });
+      const engine = world.clickhouse;
+      let isHeld = false;
+      const execute = async (s: Statement): Promise<void> => {
+        if (!isHeld && s.sql.startsWith(`${statement} api_requests_v1_build_`)) {
+          isHeld = true;
+          await writeRollup(engine, { ...rollup, pending: rollup.pending.filter((p) => p !== period) });
+          await buildAll();
+          const settings = { ...world.context.settings, RAW_RETENTION_DAYS: 1 };
+          expect(await dropExpired({ ...world.context, settings })).toBeGreaterThan(0);
+        }
+        await engine.execute(s);
+      };
+      await nextStep({ ...world.context, clickhouse: { ...engine, execute } });
+      expect(isHeld).toBe(true);
+      expect(await outcome()).toEqual(right());
+    },
+  );
 });

@@ -54,6 +54,10 @@ describe('repairs', { timeout: 240_000 }, () => {
       ...more,
     });
   const outcomes = async (): Promise<string[]> => (await readOpenRepairs(world.clickhouse)).map((r) => r.outcome);
+  const sideTablesLeft = (): Promise<unknown[]> =>
+    world.select(
+      "SELECT name FROM system.tables WHERE database = currentDatabase() AND match(name, '_(build|repair)_')",
+    );
   const metric = async (): Promise<string | undefined> =>
     /sluice_rollup_source_incomplete\{rollup="api_requests"\} (\d)/.exec(await world.registry.metrics())?.[1];
 
@@ -454,11 +458,7 @@ describe('repairs', { timeout: 240_000 }, () => {
       expect(await readOpenRepairs(world.clickhouse)).toEqual([]);
       const sent = 9 + 3 * batches;
       expect(await held()).toEqual([sent, sent, sent]);
-      expect(
-        await world.select(
-          "SELECT name FROM system.tables WHERE database = currentDatabase() AND match(name, '_(build|repair)_')",
-        ),
-      ).toEqual([]);
+      expect(await sideTablesLeft()).toEqual([]);
     },
   );
 
@@ -838,9 +838,7 @@ describe('repairs', { timeout: 240_000 }, () => {
     await batch.record();
     expect(await repairOpen(world.context)).toBe(0);
     expect(await held()).toEqual([11, 11, 11]);
-    const sideTables =
-      "SELECT name FROM system.tables WHERE database = currentDatabase() AND match(name, '_(build|repair)_')";
-    expect(await world.select(sideTables)).toEqual([]);
+    expect(await sideTablesLeft()).toEqual([]);
   });
 
   test('before 26.7, a build has replaced parts removed at once although another build of its table ends', async () => {
@@ -875,6 +873,39 @@ describe('repairs', { timeout: 240_000 }, () => {
     expect(lifetimes.length).toBeGreaterThan(2);
     expect(lifetimes).not.toContain(false);
     expect(await isLifetimeSet()).toBe(false);
+  });
+
+  test('before 26.7, a reader that keeps replaced parts holds up no other work, and nothing is built for it again', async () => {
+    await world.send('edge_logs', eventsOf(4));
+    const engine = world.clickhouse;
+    let [isKept, swaps, waits] = [true, 0, 0];
+    const older: typeof engine = {
+      ...engine,
+      version: '25.8.2.1',
+      read: async (read) =>
+        isKept && read.sql === statements.replacedParts
+          ? { body: Buffer.from('{"name":"part"}'), readRows: undefined, readBytes: undefined }
+          : await engine.read(read),
+      execute: async (statement) => {
+        if (statement.sql.includes('REPLACE PARTITION')) swaps++;
+        await engine.execute(statement);
+      },
+    };
+    const wait = async (ms: number): Promise<void> => {
+      if (++waits > 1000) throw new Error('it waits without end');
+      await world.context.wait(ms);
+    };
+    const context = { ...world.context, wait, clickhouse: older };
+    await ask(today(), today(), today() + DAY);
+    for (let round = 0; round < 2; round++) {
+      expect(await repairOpen(context)).toBe(1);
+      expect(await outcomes()).toEqual(['taken']);
+      expect(swaps).toBe(1);
+    }
+    isKept = false;
+    expect(await repairOpen(context)).toBe(0);
+    expect(await held()).toEqual([4, 4, 4]);
+    expect(await sideTablesLeft()).toEqual([]);
   });
 
   describe('the replay of a dead letter', () => {

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import type { Statement } from '../../../common/clickhouse/clickhouse.ts';
+import type { Read, Statement } from '../../../common/clickhouse/clickhouse.ts';
 import { migrate } from '../../../common/clickhouse/migrations.ts';
 import { readRollups, statements } from '../../../services/rollup/catalogue.ts';
 import { publicView, readRollupDefinition } from '../../../services/rollup/view-sql.ts';
@@ -195,6 +195,52 @@ describe('a changed definition is built beside the old one and takes its place',
       ).toEqual([{ name: 'function_invocations_v1' }]);
     },
   );
+
+  test('a retirement waits for inserts that began before, also after a restart, and other work goes on', async () => {
+    await migrate(world.clickhouse, testLogger, SECOND_VERSION);
+    await admitNew(world.context);
+    const engine = world.clickhouse;
+    let running = ['stranger'];
+    const read = async (of: Read) =>
+      of.sql === statements.runningInserts
+        ? { body: Buffer.from(running.map((id) => `{"query_id":"${id}"}\n`).join('')), readRows: 0, readBytes: 0 }
+        : await engine.read(of);
+    let waits = 0;
+    const wait = async (ms: number): Promise<void> => {
+      if (++waits > 100) throw new Error('it waits without end');
+      await world.context.wait(ms);
+    };
+    const start = () => ({ ...world.context, wait, clickhouse: { ...engine, read } });
+    const tables = (): Promise<{ name: string; engine: string }[]> =>
+      world.select(
+        "SELECT name, engine FROM system.tables WHERE database = currentDatabase() AND name LIKE 'function_invocations_v1%'",
+      );
+    const kept = [{ name: 'function_invocations_v1', engine: 'AggregatingMergeTree' }];
+    const context = start();
+    let ms = await nextStep(context);
+    while (ms === 0) ms = await nextStep(context);
+    expect(ms).toBeGreaterThan(0);
+    expect(await tables()).toEqual(kept);
+    expect(await dropExpired({ ...context, settings: { ...context.settings, RAW_RETENTION_DAYS: 1 } })).toBeGreaterThan(
+      0,
+    );
+    const restarted = start();
+    running = ['stranger', 'later'];
+    expect(await nextStep(context)).toBeGreaterThan(0);
+    running = ['stranger', 'of the restart'];
+    expect(await nextStep(restarted)).toBeGreaterThan(0);
+    running = ['of the restart'];
+    expect(await nextStep(restarted)).toBeGreaterThan(0);
+    expect(await tables()).toEqual(kept);
+    expect(await nextStep(context)).toBe(0);
+    expect(await nextStep(restarted)).toBeUndefined();
+    expect(await tables()).toEqual([{ name: 'function_invocations_v1', engine: 'View' }]);
+    expect(await states()).toEqual([
+      [1, 'retired'],
+      [2, 'serving'],
+    ]);
+    expect(await total(3600)).toBe(sent);
+  });
 
   test('side tables of a retired version are removed from every node of a cluster', async () => {
     await migrate(world.clickhouse, testLogger, SECOND_VERSION);
