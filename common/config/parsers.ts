@@ -68,7 +68,12 @@ export function server(value: string): string {
 /** One server, or several nodes of a cluster with the same database. */
 export function nodes(value: string): string {
   const urls = value.split(',').map((node) => node.trim());
+  if (urls.slice(1).some((node) => !node.includes('//')))
+    throw new Error('has no URL behind a comma; in a password a comma is written %2C');
   for (const node of urls) server(node);
+  const hosts = urls.map((node) => new URL(node).host);
+  const double = hosts.find((host, at) => hosts.indexOf(host) < at);
+  if (double !== undefined) throw new Error(`names ${double} twice`);
   if (new Set(urls.map((node) => new URL(node).pathname)).size > 1)
     throw new Error('names several databases; the nodes of a cluster have one database in common');
   return urls.join(',');

@@ -347,6 +347,7 @@ test(
       const { last_evaluated_at } = await restoreBackup(
         { clickhouse: restored, places, logger: testLogger },
         { place, database: 'backed' },
+        world.settings.RAW_RETENTION_DAYS,
       );
       expect(last_evaluated_at).toBe(made.last_evaluated_at);
       await expectReplicated(into);
@@ -392,7 +393,7 @@ test('a backup of which a shard is missing is refused, or cannot be restored', {
     ['local/gone', 'partitions on the shard s3, but this cluster has s1, s2'],
   ] as const) {
     const empty = await openEmpty('parts');
-    await expect(restoreBackup({ ...context, clickhouse: empty }, { place })).rejects.toThrow(reason);
+    await expect(restoreBackup({ ...context, clickhouse: empty }, { place }, 90)).rejects.toThrow(reason);
     // no service finds a schema, and nobody takes it for empty
     for (const { server } of cluster.nodes)
       expect(
@@ -400,7 +401,9 @@ test('a backup of which a shard is missing is refused, or cannot be restored', {
       ).toBe('0');
     if (place !== 'local/gone') continue;
     for (const { server } of cluster.nodes.slice(0, 3)) await server.query('DROP TABLE parts.partition_owners SYNC');
-    await expect(restoreBackup({ ...context, clickhouse: empty }, { place })).rejects.toThrow(/has 1 tables, .* empty/);
+    await expect(restoreBackup({ ...context, clickhouse: empty }, { place }, 90)).rejects.toThrow(
+      /has 1 tables, .* empty/,
+    );
   }
 });
 

@@ -104,6 +104,7 @@ class Handler(BaseHTTPRequestHandler):
     def answer(self, status, body, code=None):
         self.send_response(status)
         self.send_header('content-length', str(len(body)))
+        self.send_header('x-clickhouse-query-id', 'engine')
         if code is not None:
             self.send_header('x-clickhouse-exception-code', code)
         self.end_headers()

@@ -38,12 +38,16 @@ SETTINGS ttl_only_drop_parts = 1, replicated_deduplication_window_seconds = 6048
     expect(inCluster(sql)).toBe(expected);
   });
 
-  test('a table that all shards share has one place in Keeper, and changes once', () => {
+  test('a table that all shards share has one place in Keeper and changes once, but each replica has settings', () => {
     expect(inCluster('CREATE TABLE d.api_keys (x UInt8) ENGINE = AggregatingMergeTree ORDER BY x')).toContain(
       "ReplicatedAggregatingMergeTree('/clickhouse/tables/{uuid}/all', '{shard}-{replica}')",
     );
-    const alter = 'ALTER TABLE `api_keys` MODIFY SETTING x = 1';
+    const alter = 'ALTER TABLE `api_keys` ADD COLUMN setting UInt8';
     expect(inCluster(alter)).toBe(alter);
+    for (const change of ['MODIFY SETTING x = 1', 'RESET SETTING x'])
+      expect(inCluster(`ALTER TABLE \`api_keys\` ${change}`)).toBe(
+        `ALTER TABLE \`api_keys\` ON CLUSTER \`logs\` ${change}`,
+      );
   });
 
   test.each([

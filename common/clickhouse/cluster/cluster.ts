@@ -17,11 +17,15 @@ export const SHARED_TABLES: ReadonlySet<string> = new Set([
   'api_keys',
 ]);
 
+/** How the name of a table ends that a build fills on one node, which the others do not have: a regular expression. */
+export const SIDE_TABLE = '_(build|repair)_[0-9]+_[0-9a-f]{8}$';
+
 /** A table's place in Keeper. Its UUID is the same on all nodes, and unlike its name it never changes. */
 const replicaOf = (table: string): string =>
   `'/clickhouse/tables/{uuid}/${SHARED_TABLES.has(table) ? 'all' : '{shard}'}', '{shard}-{replica}'`;
 /** How long Keeper holds a token, seconds: a week. The number of tokens is what the table's own window says. */
 const WINDOW_SECONDS = 604_800;
+const SETTING_COMMANDS = new Set(['MODIFY', 'RESET']);
 const PARTITION_COMMANDS = new Set(['DROP', 'MOVE', 'REPLACE', 'ATTACH', 'DETACH']);
 
 /** Settings of every write in a cluster. */
@@ -52,8 +56,9 @@ export function forCluster(statement: string, cluster: string, uuid?: string): s
   const edits: Edit[] = [];
   const name = words[lastOfName(words, verb)]!.token;
   const table = nameOf(name);
-  // a table that has one group of replicas in all shards changes once
-  if (verb === 'ALTER' && SHARED_TABLES.has(table)) return statement;
+  // a table that has one group of replicas in all shards changes once; each replica has settings of its own
+  const isOfSettings = words.some(({ text }, i) => text === 'SETTING' && SETTING_COMMANDS.has(words[i - 1]!.text));
+  if (verb === 'ALTER' && SHARED_TABLES.has(table) && !isOfSettings) return statement;
   if (uuid === undefined) edits.push({ at: name.end, text: everywhere });
   else if (verb === 'CREATE') edits.push({ at: name.end, text: ` UUID ${quote(uuid)}` });
   if (verb === 'CREATE' && words[1]?.text === 'TABLE') edits.push(...replicated(words, replicaOf(table)));

@@ -1,6 +1,6 @@
 import { StartError } from '../../errors.ts';
-import { select, type ClickHouse, type ClusterDuties } from '../clickhouse.ts';
-import { checkCluster } from './cluster.ts';
+import { fresh, select, type ClickHouse, type ClusterDuties, type Reader } from '../clickhouse.ts';
+import { checkCluster, SIDE_TABLE } from './cluster.ts';
 import { isLost, isRefusal, untilAnswered, type NodeList } from './node-list.ts';
 import type { ServerOptions } from '../server/server.ts';
 
@@ -8,8 +8,15 @@ import type { ServerOptions } from '../server/server.ts';
 const DEFINITIONS = `
 SELECT name, create_table_query AS definition, if(startsWith(engine, 'Replicated'), uuid, NULL) AS replicated
 FROM system.tables
-WHERE database = currentDatabase() AND NOT match(name, '_(build|repair)_[0-9]+_[0-9a-f]{8}$')
+WHERE database = currentDatabase() AND NOT match(name, '${SIDE_TABLE}')
 ORDER BY engine = 'View', engine = 'MaterializedView', name`;
+
+/** A migration that has begun and not ended. One that begins again and again does not count for longer than this. */
+const MIGRATING = `
+SELECT version
+FROM migrations
+GROUP BY version
+HAVING max(state = 'applied') = 0 AND min(at) > now() - INTERVAL 10 MINUTE`;
 
 interface Table {
   readonly definition: string;
@@ -19,8 +26,10 @@ interface Table {
 
 type Tables = ReadonlyMap<string, Table>;
 
+/** `reader` reads on the node that is used. */
 export function createDuties(
   nodes: NodeList,
+  reader: Reader,
   cluster: string,
   options: Pick<ServerOptions, 'logger' | 'wait' | 'signal'>,
 ): ClusterDuties {
@@ -49,25 +58,43 @@ export function createDuties(
       // nobody knows which of them others should have
       return;
     }
-    for (const [at, tables] of held.entries()) {
-      // a node that was away may not have dropped the view of a retired rollup yet, whose table is a view elsewhere
-      const isRetired = (name: string): boolean =>
-        tables?.get(name.replace(/_mv$/, ''))?.definition.startsWith('CREATE VIEW') === true;
-      const missing = [...wanted].filter(([name]) => tables?.has(name) === false && !isRetired(name));
+    const lacks = held.map((tables) => (tables === undefined ? [] : missing(tables, wanted)));
+    // Its statement may be on its way to this node, and would find a table there that no migration has created. It is
+    // recorded before it begins, and read after the tables: whose table was seen, is seen here.
+    const mayMigrate = wanted.has('migrations') && lacks.some((definitions) => definitions.length > 0);
+    if (mayMigrate && (await select(fresh(reader, ['migrations']), MIGRATING)).length > 0) return;
+    for (const [at, definitions] of lacks.entries()) await create(at, definitions);
+    wasComplete = true;
+  }
+
+  async function create(at: number, definitions: readonly string[]): Promise<void> {
+    let created = 0;
+    for (const sql of definitions)
       try {
-        for (const [, { definition }] of missing) await (await nodes.openNow(at)).execute({ sql: definition });
-        if (missing.length > 0)
-          logger.info({ node: nodes.hosts[at], tables: missing.length }, 'clickhouse_node_completed');
+        await (await nodes.openNow(at)).execute({ sql });
+        created++;
       } catch (error) {
-        if (isLost(error)) continue;
+        if (isLost(error)) break;
         if (!isRefusal(error)) throw error;
         // a statement that was in flight on all nodes has created it
         if (error.codeName === 'TABLE_ALREADY_EXISTS') continue;
         logger.error({ node: nodes.hosts[at], reason: error.message }, 'clickhouse_node_not_ready');
       }
-    }
-    wasComplete = true;
+    if (created > 0) logger.info({ node: nodes.hosts[at], tables: created }, 'clickhouse_node_completed');
   }
+}
+
+/** What creates the replicas and views that a node lacks. Other tables belong to one node, and are not ours. */
+function missing(tables: Tables, wanted: Tables): string[] {
+  // a node that was away may not have dropped the view of a retired rollup yet, whose table is a view elsewhere
+  const isRetired = (name: string): boolean =>
+    tables.get(name.replace(/_mv$/, ''))?.definition.startsWith('CREATE VIEW') === true;
+  return [...wanted]
+    .filter(([name, { definition, replicated }]) => {
+      const isShared = replicated !== null || /^CREATE (MATERIALIZED )?VIEW /.test(definition);
+      return isShared && !tables.has(name) && !isRetired(name);
+    })
+    .map(([, { definition }]) => definition);
 }
 
 /** The name of a replicated table that is another one elsewhere. */

@@ -82,7 +82,7 @@ export function createNodeList({ urls, shard, ...options }: NodeListOptions) {
     node.opened ??= openServer({ ...options, ...own })
       .then(ofOurShard)
       .catch((failure: unknown) => {
-        const error = failure instanceof StartError && isLost(failure.cause) ? failure.cause : failure;
+        const error = asLoss(failure);
         delete node.opened;
         const now = performance.now();
         if (error instanceof StartError || now - since > REFUSED_MS) node.failed = { at: now, error };
@@ -198,8 +198,9 @@ export function lost(error: Error, codeName: string): ClickHouseError {
   return new ClickHouseError(`The node cannot be used: ${error.message}`, failure, error);
 }
 
-/** Returns an error of a node that refuses every statement as its loss. */
+/** Returns an error of a node that refuses every statement, or has not answered at its start, as its loss. */
 export function asLoss(error: unknown): unknown {
+  if (error instanceof StartError && isLost(error.cause)) return error.cause;
   return error instanceof ClickHouseError && (UNUSABLE.has(error.codeName) || isCertificateError(error.codeName))
     ? lost(error, error.codeName)
     : error;
@@ -210,13 +211,10 @@ export function isRefusal(error: unknown): error is ClickHouseError {
   return error instanceof ClickHouseError && error.kind === 'fatal';
 }
 
-/** True unless the statement itself failed. `signal`: of its caller, who ended it and not the node. */
-export function isLost(error: unknown, signal?: AbortSignal): error is ClickHouseError {
+/** True unless the statement itself failed. */
+export function isLost(error: unknown): error is ClickHouseError {
   return (
     error instanceof ClickHouseError &&
-    ((error.code === undefined && error.kind === 'retry') ||
-      WITHOUT_KEEPER.has(error.codeName) ||
-      // also of our own questions to a node that does not answer in time
-      (error.codeName === 'QUERY_WAS_CANCELLED' && signal?.aborted !== true))
+    ((error.code === undefined && error.kind === 'retry') || WITHOUT_KEEPER.has(error.codeName))
   );
 }

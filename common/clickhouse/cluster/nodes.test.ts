@@ -1,109 +1,21 @@
 import { readFileSync } from 'node:fs';
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
-import { createServer as createTlsServer, Server as TlsServer } from 'node:https';
-import type { AddressInfo } from 'node:net';
-import { pino } from 'pino';
-import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
-import type { ClusterOptions } from './nodes.ts';
-import { openCluster } from './shards.ts';
+import { describe, expect, test, vi } from 'vitest';
 import { everywhere, fresh, select, type ClickHouse } from '../clickhouse.ts';
 import { assertEmpty } from '../database.ts';
-import { makeCertificate, type Certificate } from '../../../test/harness/certificates.ts';
+import { makeCertificate } from '../../../test/harness/certificates.ts';
+import {
+  ends,
+  log,
+  LOST,
+  notReady,
+  open,
+  openWith,
+  replicas,
+  startNode,
+} from '../../../test/harness/scripted-nodes.ts';
 import { temporaryFolder } from '../../../test/harness/temporary-folder.ts';
 
-// Guarantee: a process uses only nodes that it can trust to be whole, and a node that is not stops no other one. Nodes
-// here answer by rules; test/cluster and test/shards have genuine ones.
-
-/** Lines, the number of an error of ClickHouse, or null for no answer. */
-type Answer = string | number | null;
-/** The answer to a statement that contains the key: the first that does. */
-type Answers = Record<string, Answer>;
-
-const ends: (() => Promise<unknown> | void)[] = [];
-let log: Record<string, unknown>[];
-
-beforeEach(() => {
-  log = [];
-});
-afterEach(async () => {
-  for (const end of ends.splice(0).toReversed()) await end();
-});
-
-const read = ({ cert, key }: Certificate) => ({ cert: readFileSync(cert), key: readFileSync(key) });
-
-/** A node of a cluster of one shard, without tables. */
-const EMPTY: Answers = {
-  'version()': '25.8.2.1\n',
-  'system.settings': 'max_threads\n',
-  'system.clusters': '{"shards":1}\n',
-  getMacro: '{"shard":"s1"}\n',
-  'system.macros': '{"macro":"shard"}\n{"macro":"replica"}\n',
-  'count() FROM system.processes': '0\n',
-};
-
-/** Its answers may be changed while it runs. */
-async function startNode(
-  answers: Answers = {},
-  certificate?: Certificate,
-  port = 0,
-): Promise<{
-  readonly url: string;
-  readonly host: string;
-  answers: Answers;
-  replace(by: Certificate): void;
-  stop(): void;
-}> {
-  const answer = (request: IncomingMessage, response: ServerResponse): void => {
-    let sql = '';
-    request.on('data', (chunk) => (sql += chunk));
-    request.on('end', () => {
-      const [, said] = [...Object.entries(node.answers), ...Object.entries(EMPTY), ['', '']].find(([part]) =>
-        sql.includes(part),
-      )!;
-      if (said === null) return;
-      if (typeof said === 'string') response.end(said);
-      else
-        response
-          .writeHead(500, { 'x-clickhouse-exception-code': String(said) })
-          .end(`Code: ${said}. DB::Exception: Refused.`);
-    });
-  };
-  const server = certificate === undefined ? createServer(answer) : createTlsServer(read(certificate), answer);
-  await new Promise<void>((resolve) => server.listen(port, '127.0.0.1', resolve));
-  const stop = (): void => {
-    server.closeAllConnections();
-    server.close();
-  };
-  ends.push(stop);
-  const host = `127.0.0.1:${(server.address() as AddressInfo).port}`;
-  const node = {
-    url: `${certificate === undefined ? 'http' : 'https'}://u:p@${host}/sluice`,
-    host,
-    answers,
-    stop,
-    replace(by: Certificate) {
-      if (server instanceof TlsServer) server.setSecureContext(read(by));
-      server.closeAllConnections();
-    },
-  };
-  return node;
-}
-
-/** A port where nobody listens. */
-const LOST = { url: 'http://u:p@127.0.0.1:1/sluice', host: '127.0.0.1:1' };
-
-const open = (...nodes: readonly { readonly url: string }[]): Promise<ClickHouse> => openWith({}, ...nodes);
-
-async function openWith(
-  options: Partial<ClusterOptions>,
-  ...nodes: readonly { readonly url: string }[]
-): Promise<ClickHouse> {
-  const logger = pino({ level: 'info' }, { write: (line) => log.push(JSON.parse(line) as Record<string, unknown>) });
-  const urls = nodes.map(({ url }) => url);
-  const clickhouse = await openCluster({ urls, cluster: 'logs', logger, wait: false, ...options });
-  ends.push(() => clickhouse.close());
-  return clickhouse;
-}
+// Guarantee: a process uses only nodes that it can trust to be whole, and a node that is not stops no other one.
 
 describe('a node that does not know the cluster', () => {
   test('stops the start, because the process would read one shard only', async () => {
@@ -141,15 +53,6 @@ describe('a node that does not know the cluster', () => {
     await expect(clickhouse.ping()).rejects.toThrow('has 2 shards now, and had 1');
   });
 });
-
-const replicas = (...active: readonly string[]): Answers => ({
-  'system.replicas': `${JSON.stringify({ own: 's1-r1', active })}\n`,
-});
-const table = (uuid: string): Answers => ({
-  create_table_query: `${JSON.stringify({ name: 'batches', definition: 'CREATE TABLE batches (n UInt8)', replicated: uuid })}\n`,
-});
-const notReady = (node: { readonly host: string }, reason: unknown) =>
-  expect.objectContaining({ msg: 'clickhouse_node_not_ready', node: node.host, reason });
 
 describe('a lost node', () => {
   test.each([
@@ -228,74 +131,57 @@ test('what our user may not end is said at once', async () => {
   await expect(clickhouse.killInsert('x')).rejects.toMatchObject({ codeName: 'ACCESS_DENIED' });
 });
 
-describe('tables of one name that are no replicas of each other', () => {
-  test('stop the start, with the names of table and nodes', async () => {
-    const nodes = [await startNode(table('a')), await startNode(table('b'))] as const;
-    await expect((await open(...nodes)).cluster!.complete()).rejects.toMatchObject({
-      name: 'StartError',
-      message: expect.stringMatching(new RegExp(`batches of ${nodes[1].host} .* of ${nodes[0].host}`)),
-    });
+describe('a read that ends with 394', () => {
+  const moved = expect.objectContaining({ msg: 'clickhouse_node_changed' });
+  const killed = { 'SELECT 2': 394 };
+
+  test('because an operator killed it runs on no other node', async () => {
+    const clickhouse = await open(await startNode(killed), await startNode({ 'SELECT 2': '2' }));
+    await expect(clickhouse.read({ sql: 'SELECT 2', format: 'TSV' })).rejects.toMatchObject({ code: 394 });
+    expect(log).not.toContainEqual(moved);
   });
 
-  test('are logged while the process runs, and then a node without tables gets none of them', async () => {
-    const nodes = [await startNode(table('a')), await startNode(table('a')), await startNode(table('a'))] as const;
-    const { cluster } = await open(...nodes);
-    await cluster!.complete();
-    nodes[1].answers = table('b');
-    nodes[2].answers = {};
-    await cluster!.complete();
-    expect(log).toContainEqual(notReady(nodes[1], expect.stringContaining('batches')));
-    expect(log).not.toContainEqual(expect.objectContaining({ msg: 'clickhouse_node_completed' }));
-    nodes[1].answers = table('a');
-    await cluster!.complete();
-    expect(log).toContainEqual(expect.objectContaining({ msg: 'clickhouse_node_completed', node: nodes[2].host }));
+  test('because its node stops is repeated on the next one', async () => {
+    const stopping = await startNode();
+    stopping.answers['SELECT 2'] = () => {
+      stopping.shutDown();
+      return 394;
+    };
+    const clickhouse = await open(stopping, await startNode({ 'SELECT 2': '2' }));
+    expect((await clickhouse.read({ sql: 'SELECT 2', format: 'TSV' })).body.toString()).toBe('2');
   });
-});
-
-describe('a node that is half set up', () => {
-  const KILL = 'FROM system.processes';
 
   test.each([
-    ['its user may not create', { CREATE: 497 }],
-    ['Keeper still knows its replica', { CREATE: 253 }],
-    ['its user may not read', { create_table_query: 497 }],
-    ['its database was dropped', { create_table_query: 81 }],
-    ['its database is missing', { 'SELECT version()': 81 }],
-  ])('is named, and the others are completed: %s', async (_, answers: Answers) => {
-    const nodes = [await startNode(table('a')), await startNode(answers), await startNode()] as const;
-    const { cluster } = await open(...nodes);
-    await cluster!.complete();
-    expect(log).toContainEqual(notReady(nodes[1], expect.any(String)));
-    expect(log).toContainEqual(
-      expect.objectContaining({ msg: 'clickhouse_node_completed', node: nodes[2].host, tables: 1 }),
-    );
-  });
+    ['a read', 'SELECT 2', (clickhouse: ClickHouse) => clickhouse.read({ sql: 'SELECT 2', format: 'TSV' })],
+    ['a question', 'SELECT 1', (clickhouse: ClickHouse) => clickhouse.ping()],
+  ])(
+    'or without an answer, because we close, is sent to no other node: %s',
+    { timeout: 20_000 },
+    async (_, sql, ask) => {
+      const asked = Promise.withResolvers<void>();
+      const silent = (): null => {
+        asked.resolve();
+        return null;
+      };
+      const clickhouse = await open(await startNode({ [sql]: silent }), await startNode());
+      const failed = expect(ask(clickhouse)).rejects.toMatchObject({ name: 'ClickHouseError' });
+      await asked.promise;
+      await clickhouse.close();
+      await failed;
+      expect(log).not.toContainEqual(moved);
+    },
+  );
+});
 
-  test('stops no takeover if it has no session in Keeper, and delays it if it has one', async () => {
-    const nodes = [await startNode(replicas('s1-r1')), await startNode({ [KILL]: 497 })] as const;
-    const clickhouse = await open(...nodes);
-    await expect(clickhouse.killInsert('x')).resolves.toBeUndefined();
-    expect(log).toContainEqual(notReady(nodes[1], expect.stringContaining('497')));
-    // an insert may run there, of a user who has lost his rights since
-    nodes[0].answers = replicas('s1-r1', 's1-r2');
-    await expect(clickhouse.killInsert('x')).rejects.toMatchObject({
-      kind: 'retry',
-      message: expect.stringContaining(nodes[1].host),
-    });
-  });
-
-  test('ends what it is asked for if there is no other one', async () => {
-    const answers = { [KILL]: 497, create_table_query: 497 };
-    const clickhouse = await open(await startNode(answers), await startNode(answers));
-    for (const work of [() => clickhouse.killInsert('x'), () => clickhouse.cluster!.complete()])
-      await expect(work()).rejects.toMatchObject({ codeName: 'ACCESS_DENIED', kind: 'fatal' });
-  });
-
-  test('ends no process while the others do not answer', async () => {
-    const clickhouse = await open(await startNode({ [KILL]: 497, create_table_query: 497 }), LOST);
-    for (const work of [() => clickhouse.killInsert('x'), () => clickhouse.cluster!.complete()])
-      await expect(work()).rejects.toMatchObject({ codeName: 'ECONNREFUSED', kind: 'retry' });
-  });
+test("a fault of the address of callers' texts is none of the node", async () => {
+  const [node, sandbox] = [await startNode({ 'SELECT 2': '2' }), await startNode({ 'SELECT 3': 516 })];
+  const clickhouse = await openWith({ sandboxUrl: sandbox.url }, node, await startNode());
+  const isolated = (sql: string) => clickhouse.read({ sql, format: 'TSV', isolated: true });
+  await expect(isolated('SELECT 3')).rejects.toMatchObject({ code: 516, kind: 'fatal' });
+  sandbox.stop();
+  await expect(isolated('SELECT 4')).rejects.toMatchObject({ code: undefined, kind: 'retry' });
+  expect((await clickhouse.read({ sql: 'SELECT 2', format: 'TSV' })).body.toString()).toBe('2');
+  expect(log).not.toContainEqual(expect.objectContaining({ msg: 'clickhouse_node_changed' }));
 });
 
 describe('a node that cannot be used', () => {
@@ -327,6 +213,16 @@ describe('a node that cannot be used', () => {
 
   const insert = (clickhouse: ClickHouse): Promise<void> =>
     clickhouse.insertRows({ table: 't', columns: ['n'], pieces: [Buffer.of(1)] });
+
+  test('because it restarts while it is asked for rights is left for the next one', async () => {
+    const restarting = await startNode();
+    const clickhouse = await open(restarting, await startNode({ 'CHECK GRANT': '1' }));
+    restarting.answers['CHECK GRANT'] = () => {
+      restarting.stop();
+      return null;
+    };
+    await expect(clickhouse.rights(['SELECT ON d.t'])).resolves.toMatchObject({ missing: [] });
+  });
 
   test.each([
     ['its user', 516],

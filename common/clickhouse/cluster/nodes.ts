@@ -56,20 +56,13 @@ export async function openNodes({
   const nodes = createNodeList({ ...options, urls, shard });
   const { at: first, used } = await untilAnswered(nodes, options, () => firstAnswer(nodes));
   let current = first;
+  let isClosed = false;
 
   return {
     where: nodes.hosts.join(','),
     version: used.version,
     writers: used.writers,
-    read: ({ everyNode, ...read }) =>
-      everyNode === true
-        ? nodes
-            .onEvery(async (clickhouse) => {
-              await sync(clickhouse, namesOf(read.fresh), read.fresh?.withinMs ?? 0);
-              return await clickhouse.read(read);
-            })
-            .then(concatenated)
-        : use((clickhouse) => clickhouse.read(read), read),
+    read,
     execute: ({ ofNode, ...statement }) => {
       const sql = forCluster(statement.sql, cluster, ofNode === true ? randomUUID() : undefined);
       return use((clickhouse) => clickhouse.execute({ ...inCluster(statement), sql }), statement);
@@ -78,12 +71,26 @@ export async function openNodes({
     async killInsert(queryId) {
       await nodes.onEvery((clickhouse) => clickhouse.killInsert(queryId));
     },
-    rights: (wanted) => use((clickhouse) => clickhouse.rights(wanted)),
+    rights: (wanted) => untilAnswered(nodes, options, () => use((clickhouse) => clickhouse.rights(wanted))),
     ping: () => use((clickhouse) => clickhouse.ping()),
-    cluster: createDuties(nodes, cluster, options),
+    cluster: createDuties(nodes, { read }, cluster, options),
     onLiveNodes: (work) => nodes.onLive(work),
-    close: () => nodes.close(),
+    async close() {
+      isClosed = true;
+      await nodes.close();
+    },
   };
+
+  async function read({ everyNode, ...one }: Read): Promise<ReadResult> {
+    // another address answers, whose faults are none of the node
+    if (one.isolated === true) return await (await use((clickhouse) => Promise.resolve(clickhouse))).read(one);
+    if (everyNode !== true) return await use((clickhouse) => readOn(clickhouse, one), one);
+    const answers = await nodes.onEvery(async (clickhouse) => {
+      await sync(clickhouse, namesOf(one.fresh), one.fresh?.withinMs ?? 0);
+      return await clickhouse.read(one);
+    });
+    return concatenated(answers);
+  }
 
   /**
    * Runs a statement on the current node, which has fetched all rows of the tables in `fresh` by then. If the node is
@@ -92,7 +99,7 @@ export async function openNodes({
    */
   async function use<T>(
     work: (clickhouse: ClickHouse) => Promise<T>,
-    { fresh, signal: ofCaller }: Pick<Read, 'fresh' | 'signal'> = {},
+    { fresh }: Pick<Read, 'fresh'> = {},
     sent: 'once' | 'again' = 'again',
   ): Promise<T> {
     guard();
@@ -108,7 +115,7 @@ export async function openNodes({
         return await work(clickhouse);
       } catch (caught) {
         const error = asLoss(caught);
-        if (!isLost(error, ofCaller) && !isOfOtherNode(error)) throw error;
+        if (isClosed || (!isLost(error) && !isOfOtherNode(error))) throw error;
         leave(at, error);
         if (isLast || sent === 'once' || error.outcome !== 'not_written') throw error;
       }
@@ -127,6 +134,17 @@ export async function openNodes({
     if (current !== at) return;
     current = (at + 1) % nodes.hosts.length;
     logger.warn({ left: nodes.hosts[at], now: nodes.hosts[current], reason: codeName }, 'clickhouse_node_changed');
+  }
+}
+
+/** A node that stops ends its reads with the number of one that was killed, and answers nothing more. */
+async function readOn(clickhouse: ClickHouse, read: Read): Promise<ReadResult> {
+  try {
+    return await clickhouse.read(read);
+  } catch (error) {
+    const isKilled = error instanceof ClickHouseError && error.codeName === 'QUERY_WAS_CANCELLED';
+    if (isKilled && read.signal?.aborted !== true) await clickhouse.ping();
+    throw error;
   }
 }
 

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { EXIT_CONFIG, StartError } from '../../errors.ts';
 import { select, type ClickHouse, type ClusterDuties, type Read, type ReadResult, type Shard } from '../clickhouse.ts';
-import { countShards, isForAllShards, SHARED_TABLES } from './cluster.ts';
+import { countShards, isForAllShards, SHARED_TABLES, SIDE_TABLE } from './cluster.ts';
 import { databaseOfAll } from '../database.ts';
 import { ClickHouseError } from '../errors.ts';
 import { shardOfNode } from './node-list.ts';
@@ -25,7 +25,7 @@ const WATCH_MS = 10_000;
 const NOT_DISTRIBUTED = `
 SELECT table AS found
 FROM system.columns
-WHERE database IN (currentDatabase(), {all:String}) AND NOT match(table, '_mv$|_((build|repair)_[0-9]+|retired)_[0-9a-f]{8}$')
+WHERE database IN (currentDatabase(), {all:String}) AND NOT match(table, '_mv$|_retired_[0-9a-f]{8}$|${SIDE_TABLE}')
 GROUP BY found
 HAVING countIf(database = currentDatabase()) > 0
     AND arraySort(groupArrayIf((position, name, type), database = currentDatabase())) != arraySort(groupArrayIf((position, name, type), database = {all:String}))

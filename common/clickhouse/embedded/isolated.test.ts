@@ -36,6 +36,14 @@ it('a process that cannot be started fails its statement, leaves no folder, and 
   expect(error).toMatchObject({ name: 'ClickHouseError', codeName: 'ENOENT', kind: 'fatal', outcome: 'not_written' });
 });
 
+it('without room for its folder, its statement fails as one whose process cannot be started', async () => {
+  vi.stubEnv('TMPDIR', join(folder, 'none'));
+  const isolated = createIsolated();
+  const error = await isolated.read({ sql: 'SELECT 1', format: 'TSV' }).catch((thrown: unknown) => thrown);
+  await isolated.close();
+  expect(error).toMatchObject({ name: 'ClickHouseError', codeName: 'ENOENT', outcome: 'not_written' });
+});
+
 it('without memory for a process, its statement may be repeated, and no folder is left', async () => {
   forking.error = Object.assign(new Error('spawn ENOMEM'), { code: 'ENOMEM' });
   const isolated = createIsolated();

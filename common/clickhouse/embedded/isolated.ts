@@ -61,9 +61,10 @@ export function createIsolated(): Reader & { close(): Promise<void> } {
 }
 
 async function start(live: Set<Process>): Promise<Process> {
-  const folder = mkdtempSync(join(tmpdir(), 'sluice-isolated-'));
+  let folder = '';
   let child: ChildProcess;
   try {
+    folder = mkdtempSync(join(tmpdir(), 'sluice-isolated-'));
     child = fork(PROCESS, [folder], {
       cwd: folder,
       env: { UV_THREADPOOL_SIZE: '8' },
@@ -72,8 +73,8 @@ async function start(live: Set<Process>): Promise<Process> {
       stdio: ['ignore', 'ignore', 'ignore', 'ipc'],
     });
   } catch (error) {
-    // without memory for it, for instance; other failures are events
-    rmSync(folder, { recursive: true, force: true });
+    // without room or memory for it, for instance; other failures are events
+    if (folder !== '') rmSync(folder, { recursive: true, force: true });
     throw fromSystem(error, false, false);
   }
   const ending = new AbortController();

@@ -3,15 +3,22 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createLogger } from '../../logger.ts';
-import { createConnection } from './connection.ts';
+import { createConnection, type Connection } from './connection.ts';
 
-/** Answers a read with headers and a part of its rows, and is silent then. It knows of no statement. */
+/**
+ * Answers a read with headers and a part of its rows, and is silent then. It knows of no statement, and refuses the
+ * questions about some.
+ */
 const server = createServer((request, response) => {
   let sql = '';
   request.on('data', (chunk: Buffer) => (sql += chunk.toString()));
   request.on('end', () => {
+    if (sql.includes('FROM a proxy')) return response.end('<html>We will be back soon</html>');
+    if (sql.includes("'refused'"))
+      return response.writeHead(500, { 'x-clickhouse-exception-code': '202' }).end('Code: 202. DB::Exception: Busy.');
+    response.writeHead(200, { 'x-clickhouse-query-id': 'q' });
+    if (sql.includes('SELECT slowly')) return setTimeout(() => response.end('whole'), 1_200);
     if (!sql.includes('SELECT rows')) return response.end('');
-    response.writeHead(200);
     return response.write('a part');
   });
 });
@@ -23,11 +30,8 @@ afterAll(() => {
   server.close();
 });
 
-test.each([
-  ['it makes no progress', undefined],
-  ['its caller leaves', 100],
-])('a read whose answer stops in the middle ends when %s', async (_, leavesAfter) => {
-  const connection = createConnection({
+const connect = (): Connection =>
+  createConnection({
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/d`,
     logger: createLogger('silent'),
     readers: 1,
@@ -36,6 +40,32 @@ test.each([
     sandboxUrl: undefined,
     authorities: undefined,
   });
+
+test.each([
+  ['write', 'unknown'],
+  ['read', 'not_written'],
+] as const)('a 200 that is not from ClickHouse answers no %s', async (channel, outcome) => {
+  const connection = connect();
+  await expect(connection.request(channel, { sql: 'INSERT FROM a proxy' })).rejects.toMatchObject({
+    codeName: 'HTTP_200',
+    kind: 'retry',
+    outcome,
+  });
+  await connection.close();
+});
+
+test('a read is waited for while the server is too busy for questions about it', async () => {
+  const connection = connect();
+  const { body } = await connection.request('read', { sql: 'SELECT slowly', queryId: 'refused' });
+  expect(body.toString()).toBe('whole');
+  await connection.close();
+});
+
+test.each([
+  ['it makes no progress', undefined],
+  ['its caller leaves', 100],
+])('a read whose answer stops in the middle ends when %s', async (_, leavesAfter) => {
+  const connection = connect();
   const caller = new AbortController();
   if (leavesAfter !== undefined) setTimeout(() => caller.abort(), leavesAfter);
   const read = connection.request('read', { sql: 'SELECT rows', format: 'TSV', signal: caller.signal });

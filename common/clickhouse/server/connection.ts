@@ -117,16 +117,18 @@ export function createConnection(options: ConnectionOptions) {
 
   /**
    * Returns the answer of a small statement past the pools, as text. Each of them may run twice. `timeoutMs`: null for
-   * `requestTimeoutMs`.
+   * `requestTimeoutMs`. An answer that takes longer is none: ETIMEDOUT.
    */
   async function ask(sql: string, timeoutMs: number | null = PING_TIMEOUT_MS): Promise<string> {
-    const once = (): Promise<Answer> =>
-      request('control', {
-        sql,
-        format: 'TabSeparated',
-        settings: CONTROL_SETTINGS,
-        ...(timeoutMs !== null && { signal: AbortSignal.timeout(timeoutMs) }),
-      });
+    const once = async (): Promise<Answer> => {
+      const late = timeoutMs === null ? undefined : AbortSignal.timeout(timeoutMs);
+      const statement = { sql, format: 'TabSeparated', settings: CONTROL_SETTINGS };
+      try {
+        return await request('control', { ...statement, ...(late !== undefined && { signal: late }) });
+      } catch (error) {
+        throw hasFired(late) ? fromSystem(new Error('Timeout error'), false, true) : error;
+      }
+    };
     const { body } = await once().catch((error: unknown) => {
       // the server may close a long idle connection just when it is used again
       if (error instanceof ClickHouseError && (error.codeName === 'ECONNRESET' || error.codeName === 'EPIPE'))
@@ -152,8 +154,14 @@ function watchRead(queryId: string, ask: (sql: string) => Promise<string>, timeo
   let progress = '';
   let quiet = 0;
   const look = async (): Promise<void> => {
+    let now = '';
+    try {
+      now = await ask(`${PROGRESS}${quote(queryId)}`);
+    } catch (error) {
+      // a server that refuses the question is there
+      if (error instanceof ClickHouseError && error.code !== undefined) return;
+    }
     quiet++;
-    const now = await ask(`${PROGRESS}${quote(queryId)}`).catch(() => '');
     if (now !== '' && now !== progress) quiet = 0;
     progress = now;
     if (quiet >= 2) givenUp.abort();
@@ -207,7 +215,9 @@ async function exchange(
   const body = Buffer.concat(chunks);
   onAnswer();
   const code = headerOf(headers['x-clickhouse-exception-code']);
-  if (status !== 200 || code !== undefined) throw toError(body, status, code, writes);
+  // a proxy may answer a page with 200, which stores nothing
+  const isOfClickHouse = headers['x-clickhouse-query-id'] !== undefined;
+  if (status !== 200 || code !== undefined || !isOfClickHouse) throw toError(body, status, code, writes);
   const late = lateException(body, headerOf(headers['x-clickhouse-exception-tag']));
   if (late !== undefined) throw fromEngine(late, writes) ?? refusal(1002, late);
   const summary = headerOf(headers['x-clickhouse-summary']);
@@ -247,12 +257,12 @@ function toError(body: Buffer, status: number, code: string | undefined, writes:
   const reported = fromEngine(text, writes, code === undefined ? undefined : Number(code));
   if (reported !== undefined) return reported;
   // not ClickHouse's text: from a proxy, or another service
-  const retry = status === 408 || status === 429 || status >= 500;
+  const retry = status === 200 || status === 408 || status === 429 || status >= 500;
   return new ClickHouseError(`HTTP ${status}: ${text.slice(0, 200)}`, {
     code: undefined,
     codeName: `HTTP_${status}`,
     kind: retry ? 'retry' : 'fatal',
-    outcome: writes && status >= 500 ? 'unknown' : 'not_written',
+    outcome: writes && (status === 200 || status >= 500) ? 'unknown' : 'not_written',
   });
 }
 

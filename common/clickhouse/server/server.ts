@@ -5,7 +5,7 @@ import { refusal } from '../errors.ts';
 import { pinnedSettings } from '../pinned-settings.ts';
 import { CLOSE_GRACE_MS, createPool, READ_QUEUE } from '../pool.ts';
 import { createConnection, type Answer, type Connection } from './connection.ts';
-import { readVersion } from './version.ts';
+import { readVersion, untilAnswered } from './version.ts';
 import { createWrites } from './writes.ts';
 import { identifier, insertInto, statementToRead, statementToRun, writeLongValues } from '../sql.ts';
 import { withinTimeLimit } from '../time-limit.ts';
@@ -116,7 +116,7 @@ export async function openServer(options: ServerOptions): Promise<ClickHouse> {
       await writing.use('', () => writes.write('insert', { sql, settings, pieces }, queryIds));
     },
     killInsert: (queryId) => writes.kill(queryId),
-    rights: (wanted) => rightsOf(connection, wanted),
+    rights: (wanted) => untilAnswered(connection, options, () => rightsOf(connection, wanted)),
     async ping() {
       await connection.ask('SELECT 1');
     },

@@ -5,6 +5,7 @@ import { ClickHouseError } from '../errors.ts';
 import type { Names } from '../pinned-settings.ts';
 import type { Connection } from './connection.ts';
 import type { ServerOptions } from './server.ts';
+import { identifier } from '../sql.ts';
 
 /** What is known of a server. It may be replaced by one of another version at any time. */
 export type ServerVersion = Awaited<ReturnType<typeof readVersion>>;
@@ -17,14 +18,16 @@ const CONNECT_RETRY_MS = 1_000;
 /** Resolves when the server has answered. Throws StartError (one line) if waiting cannot help. */
 export async function readVersion(connection: Connection, waiting: Waiting) {
   const { where } = connection;
-  let version = await firstAnswer(connection, waiting);
-  let settings = await namesOfSettings(connection);
-  let learning: Promise<void> | undefined;
-  const found = version.split('.').map(Number);
-  if (found[0]! < OLDEST_VERSION[0] || (found[0] === OLDEST_VERSION[0] && found[1]! < OLDEST_VERSION[1]))
+  const timeoutMs = waiting.firstAnswerMs ?? null;
+  let version = await untilAnswered(connection, waiting, () => connection.ask('SELECT version()', timeoutMs));
+  const [year = 0, month = 0] = version.split('.').map(Number);
+  // also of what is no version
+  if (!(year > OLDEST_VERSION[0] || (year === OLDEST_VERSION[0] && month >= OLDEST_VERSION[1])))
     throw new StartError(
       `ClickHouse at ${where} is version ${version}; ${OLDEST_VERSION.join('.')} or newer is needed`,
     );
+  let settings = await untilAnswered(connection, waiting, () => namesOfSettings(connection, timeoutMs));
+  let learning: Promise<void> | undefined;
   return {
     get version() {
       return version;
@@ -49,18 +52,23 @@ export async function readVersion(connection: Connection, waiting: Waiting) {
   };
 }
 
-async function namesOfSettings(connection: Connection): Promise<Names> {
-  return new Set((await connection.ask('SELECT name FROM system.settings')).split('\n'));
+async function namesOfSettings(connection: Connection, timeoutMs?: number | null): Promise<Names> {
+  return new Set((await connection.ask('SELECT name FROM system.settings', timeoutMs)).split('\n'));
 }
 
-async function firstAnswer(
+/**
+ * Returns the answer to a question of the start, and waits for it. Throws StartError if waiting cannot help, or nobody
+ * waits.
+ */
+export async function untilAnswered<T>(
   connection: Connection,
-  { logger, wait = true, signal, firstAnswerMs }: Waiting,
-): Promise<string> {
+  { logger, wait = true, signal }: Waiting,
+  question: () => Promise<T>,
+): Promise<T> {
   const { where, address } = connection;
   for (let attempt = 0; ; attempt++) {
     try {
-      return await connection.ask('SELECT version()', firstAnswerMs ?? null);
+      return await question();
     } catch (error) {
       if (!(error instanceof ClickHouseError)) throw error;
       if (error.kind !== 'retry') throw new StartError(startMessage(error, connection), { cause: error });
@@ -94,6 +102,6 @@ function startMessage(error: ClickHouseError, { where, user, database }: Connect
   if (error.code === 452)
     return `ClickHouse at ${where} refuses a setting that sluice depends on: ${error.message.split('\n', 1)[0]}; remove its constraint from the profile of the user ${user}`;
   if (error.code === 81)
-    return `ClickHouse at ${where} has no database ${database}; create it: CREATE DATABASE ${database}`;
+    return `ClickHouse at ${where} has no database ${database}; create it: CREATE DATABASE ${identifier(database)}`;
   return `ClickHouse at ${where} refuses the first query: ${error.codeName}`;
 }

@@ -98,8 +98,10 @@ async function watch(
     try {
       progress = await connection.ask(`${PROGRESS}${quote(id)}`);
       unanswered = 0;
-    } catch {
-      if (++unanswered < 2) continue;
+    } catch (error) {
+      // a server that refuses the question is there
+      unanswered = isUnanswered(error) ? unanswered + 1 : 0;
+      if (unanswered < 2) continue;
       giveUp('Timeout: the server no longer answers');
       return;
     }
@@ -141,7 +143,7 @@ async function killAndWait(
     }
     if (failure instanceof ClickHouseError && failure.code !== undefined && failure.kind === 'fatal') throw failure;
     // a single server that is only slow gets its KILL; of a cluster's node, Keeper knows more
-    const isGivenUp = isUnanswered(failure) && (unreachablePatienceMs === 0 || failure.code === undefined);
+    const isGivenUp = isUnanswered(failure) && (unreachablePatienceMs === 0 || failure.codeName !== 'ETIMEDOUT');
     const most = isGivenUp ? Math.min(patienceMs, unreachablePatienceMs) : patienceMs;
     if (performance.now() - since > most)
       throw failure ?? refusal(159, 'Timeout exceeded: a killed statement has not ended');
@@ -149,9 +151,8 @@ async function killAndWait(
   }
 }
 
-/** True of our own timeouts too. */
 function isUnanswered(error: unknown): error is ClickHouseError {
-  return error instanceof ClickHouseError && (error.code === undefined || error.codeName === 'QUERY_WAS_CANCELLED');
+  return error instanceof ClickHouseError && error.code === undefined;
 }
 
 /** Waits. False if `over` fired meanwhile. */

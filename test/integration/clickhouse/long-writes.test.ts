@@ -80,6 +80,12 @@ describe('a write to a server', () => {
     );
   });
 
+  test('goes on while the server refuses every question about it', async () => {
+    await face.inject({ action: 'error', code: 202, match: '^SELECT .* FROM system.processes', times: Infinity });
+    await insert(9);
+    expect(await text('SELECT count() FROM sluice.slow_counts')).toBe('9');
+  });
+
   test('whose connection breaks is over when its error comes, and the same batch again completes it', async () => {
     const failed = failure(insert(9));
     failed.catch(() => undefined);

@@ -3,9 +3,10 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import type { ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
+import { rows, type ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
 import { loadMigrations, migrate, waitForSchema, type Migration } from '../../../common/clickhouse/migrations.ts';
 import { StartError } from '../../../common/errors.ts';
+import { sources } from '../../../common/sources.ts';
 import { openTestClickHouse, temporaryFolder, testLogger, type TestClickHouse } from '../../harness/clickhouse.ts';
 
 let opened: TestClickHouse;
@@ -180,4 +181,10 @@ test("sluice's own migrations apply to an empty database, and a second time not 
   const own = loadMigrations();
   expect(await migrate(clickhouse, testLogger, own)).toEqual({ version: own.length, applied: own.length });
   expect(await migrate(clickhouse, testLogger, own)).toEqual({ version: own.length, applied: 0 });
+  // reconcile counts the rows of a source that the view lacks as missing
+  const view = await clickhouse.read({
+    sql: "SELECT arraySort(extractAll(as_select, ' FROM [^ ]*\\.([a-z_]+)')) AS read FROM system.tables WHERE database = currentDatabase() AND name = 'stored_rows'",
+    format: 'JSONEachRow',
+  });
+  expect(rows(view)).toEqual([{ read: sources.map(({ name }) => name).toSorted() }]);
 });

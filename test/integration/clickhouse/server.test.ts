@@ -60,6 +60,7 @@ describe('what goes wrong between us and the server', () => {
     ['hang', {}, { codeName: 'ETIMEDOUT', kind: 'retry', outcome: 'unknown' }, 0],
     ['error', { code: 252 }, { code: 252, codeName: 'TOO_MANY_PARTS', kind: 'retry', outcome: 'unknown' }, 0],
     ['error', { code: 62 }, { code: 62, codeName: 'SYNTAX_ERROR', kind: 'fatal', outcome: 'not_written' }, 0],
+    ['garbage', { status: 200 }, { code: undefined, codeName: 'HTTP_200', kind: 'retry', outcome: 'unknown' }, 0],
     ['garbage', { status: 502 }, { code: undefined, codeName: 'HTTP_502', kind: 'retry', outcome: 'unknown' }, 0],
     ['garbage', { status: 413 }, { code: undefined, codeName: 'HTTP_413', kind: 'fatal', outcome: 'not_written' }, 0],
     ['reset_after', {}, { codeName: 'ECONNRESET', kind: 'retry', outcome: 'unknown' }, 2],
@@ -82,6 +83,7 @@ describe('what goes wrong between us and the server', () => {
     ['reset', {}, { codeName: 'ECONNRESET', kind: 'retry' }],
     ['hang', {}, { codeName: 'ETIMEDOUT', kind: 'retry' }],
     ['error', { code: 202 }, { code: 202, kind: 'retry' }],
+    ['garbage', { status: 200 }, { codeName: 'HTTP_200', kind: 'retry' }],
     ['garbage', { status: 503 }, { codeName: 'HTTP_503', kind: 'retry' }],
     ['cut_response', {}, { codeName: 'ECONNRESET', kind: 'retry' }],
     ['late_exception', { code: 159 }, { code: 159, codeName: 'TIMEOUT_EXCEEDED', kind: 'retry' }],
@@ -162,7 +164,7 @@ describe('at the start', () => {
       (url) => {
         url.pathname = '/nope';
       },
-      /^ClickHouse at .* has no database nope; create it: CREATE DATABASE nope$/,
+      /^ClickHouse at .* has no database nope; create it: CREATE DATABASE `nope`$/,
     ],
     [
       'nobody at that port',
@@ -207,6 +209,7 @@ describe('at the start', () => {
   test('a version that is too old is named with the one that is wanted', async () => {
     const old = temporaryFolder();
     for (const [version, fits] of [
+      ['no version', false],
       ['25.3.6.56', false],
       ['24.12.1.1', false],
       ['25.8.1.1', true],
@@ -223,6 +226,20 @@ describe('at the start', () => {
         });
     }
     old.remove();
+  });
+
+  test('a server that restarts after its first answer is waited for', async () => {
+    await face.inject(
+      { action: 'reset', match: 'FROM system.settings$', times: 2 },
+      { action: 'reset', match: '^CHECK GRANT', times: 20 },
+    );
+    const settings = { CLICKHOUSE_URL: face.url, DATA_DIR: folder.path, QUERY_CONCURRENCY: 4 };
+    const clickhouse = await openClickHouse(settings, testLogger, { service: 'query' });
+    await clickhouse.close();
+    await face.inject({ action: 'reset', match: 'FROM system.settings$', times: 2 });
+    const opened = failure(openClickHouse(settings, testLogger, { wait: false }));
+    expect(await opened).toMatchObject({ name: 'StartError', message: expect.stringContaining('does not answer') });
+    await face.inject();
   });
 
   test('a server that is not up yet is waited for, until the wait is broken off', async () => {
