@@ -19,6 +19,35 @@ test('what is not ready is named; a note is said and holds nothing up; a check t
   });
 });
 
+test('callers share an evaluation, also one that hangs, and its answer for a second', async () => {
+  vi.useFakeTimers();
+  const registry = createRegistry();
+  let problem: string | undefined;
+  const calls = { works: 0, hangs: 0 };
+  const checks = {
+    works: async () => (calls.works++, problem),
+    hangs: () => (calls.hangs++, new Promise<undefined>(() => undefined)),
+  };
+  watchReadiness(registry, checks);
+  const asked = [...Array(100).keys()].map(() => readinessOf(checks));
+  const scrape = registry.getSingleMetric('sluice_ready')!.get();
+  await vi.advanceTimersByTimeAsync(999);
+  const late = readinessOf(checks);
+  expect(calls).toEqual({ works: 1, hangs: 1 });
+  problem = 'is away';
+  await vi.advanceTimersByTimeAsync(1);
+  const later = readinessOf(checks);
+  expect(calls).toEqual({ works: 2, hangs: 1 });
+  await vi.advanceTimersByTimeAsync(1_000);
+  expect((await scrape).values.map(({ value }) => value)).toEqual([1, 0]);
+  expect(new Set((await Promise.all([...asked, late])).map((r) => JSON.stringify(r.checks)))).toEqual(
+    new Set([JSON.stringify({ works: 'ok', hangs: 'takes too long' })]),
+  );
+  expect((await later).checks).toEqual({ works: 'is away', hangs: 'takes too long' });
+  void readinessOf(checks);
+  expect(calls).toEqual({ works: 3, hangs: 2 });
+});
+
 test('a scrape shows each check as 1 or 0, and waits two seconds at most for a check that hangs', async () => {
   vi.useFakeTimers();
   const registry = createRegistry();

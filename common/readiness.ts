@@ -13,10 +13,32 @@ interface Readiness {
   readonly checks: Readonly<Record<string, string>>;
 }
 
+/** Prometheus gives a scrape ten seconds by default. */
+const CHECK_LIMIT_MS = 2_000;
+const SHARED_MS = 1_000;
+
+/** The last evaluation of each check, and until when it may be shared. */
+const evaluations = new WeakMap<Check, { readonly answer: ReturnType<Check>; until: number }>();
+
+/**
+ * Resolves to what a check says, within two seconds. Callers share an evaluation while it runs, and for a second from
+ * its beginning: probes need no key, and a check may need a session of ClickHouse.
+ */
+function evaluate(check: Check): ReturnType<Check> {
+  const last = evaluations.get(check);
+  if (last !== undefined && performance.now() < last.until) return last.answer;
+  const until = performance.now() + SHARED_MS;
+  const answer = within(CHECK_LIMIT_MS, check(), 'takes too long').catch(() => 'does not answer');
+  const evaluation = { answer, until: Number.POSITIVE_INFINITY };
+  evaluations.set(check, evaluation);
+  void answer.then(() => (evaluation.until = until));
+  return answer;
+}
+
 /** Returns what /readyz answers: 200 if the status is ready, else 503. */
 export async function readinessOf(checks: Readonly<Record<string, Check>>): Promise<Readiness> {
   const results = await Promise.all(
-    Object.entries(checks).map(async ([name, check]) => [name, await check().catch(() => 'does not answer')] as const),
+    Object.entries(checks).map(async ([name, check]) => [name, await evaluate(check)] as const),
   );
   const words = results.map(([name, result]) => [
     name,
@@ -28,9 +50,6 @@ export async function readinessOf(checks: Readonly<Record<string, Check>>): Prom
   };
 }
 
-/** A scrape waits this long for one check, milliseconds. Prometheus gives a scrape ten seconds by default. */
-const CHECK_LIMIT_MS = 2_000;
-
 /** Makes each check a series that is evaluated at every scrape, so alerts see what /readyz says. */
 export function watchReadiness(registry: Registry, checks: Readonly<Record<string, Check>>): void {
   const ready = new Gauge({
@@ -41,8 +60,7 @@ export function watchReadiness(registry: Registry, checks: Readonly<Record<strin
     async collect() {
       await Promise.all(
         Object.entries(checks).map(async ([name, check]) => {
-          const answer = await within(CHECK_LIMIT_MS, check(), 'takes too long').catch(() => 'does not answer');
-          this.set({ check: name }, typeof answer === 'string' ? 0 : 1);
+          this.set({ check: name }, typeof (await evaluate(check)) === 'string' ? 0 : 1);
         }),
       );
     },

@@ -1,4 +1,4 @@
-import { LONGEST_WINDOW_SECONDS, type History } from './history.ts';
+import { heldFor, LONGEST_WINDOW_SECONDS, type History } from './history.ts';
 import { HISTORY_STEPS, STEP_SECONDS, type AlertStatus } from './wire.ts';
 
 /** What the rules read: samples of ClickHouse and of this process. */
@@ -88,6 +88,17 @@ export const rules: readonly Rule[] = [
     unknown: onlyIngest,
   },
   {
+    alert: 'SluiceNotReady',
+    severity: 'ticket',
+    forSeconds: 600,
+    threshold: 0,
+    rule: 'a check of /readyz fails, beside those of ClickHouse and the consumer',
+    from: 'process',
+    series: 'unready',
+    show: () => 'is not ready',
+    unless: [UNREACHABLE],
+  },
+  {
     alert: 'SluiceStalled',
     severity: 'page',
     forSeconds: 300,
@@ -127,6 +138,18 @@ export const rules: readonly Rule[] = [
     value: (history, subject, step) =>
       sum(history, `events:${subject}`, step, 300) === 0 ? 0 : history.get(`delay:${subject}`, step),
     show: seconds,
+  },
+  {
+    alert: 'SluiceEventsLost',
+    severity: 'page',
+    forSeconds: 0,
+    threshold: 0,
+    rule: 'Kafka deleted offsets of a topic in the last half hour, before ingest took them',
+    from: 'process',
+    series: 'gone',
+    value: (history, topic, step) => sum(history, `gone:${topic}`, step, LONGEST_WINDOW_SECONDS),
+    show: (value) => `${value.toLocaleString('en')} offsets`,
+    unknown: onlyIngest,
   },
   {
     alert: 'SluiceDeadLetters',
@@ -367,28 +390,4 @@ function hasCause({ unless = [] }: Rule, name: string, evaluation: Evaluation, s
       unless.includes(cause.alert) &&
       subjects.some((of) => concerns(cause, of) && (firesAt(cause, of, step) || firesAt(cause, of, step - 1))),
   );
-}
-
-/**
- * Returns for how long up to now the value has been above the threshold, at most `forSeconds`, and the value. Undefined
- * if it is not above. Unknown steps count like their neighbours.
- */
-function heldFor(
-  valueAt: (step: number) => number | undefined,
-  threshold: number,
-  forSeconds: number,
-  step: number,
-  oldest: number,
-): { seconds: number; value: number } | undefined {
-  let latest: number | undefined;
-  let held = 0;
-  for (let s = step; s >= oldest; s--) {
-    const value = valueAt(s);
-    if (value === undefined) continue;
-    if (value <= threshold) break;
-    latest ??= value;
-    held = (step - s + 1) * STEP_SECONDS;
-    if (held >= forSeconds) break;
-  }
-  return latest === undefined ? undefined : { seconds: held, value: latest };
 }

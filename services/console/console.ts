@@ -130,7 +130,7 @@ const STATUS: Operation = {
   operationId: 'status',
   summary: 'The state of the system over the last hour; every valid key may call it',
   description:
-    'Series have one value per step of `step_seconds`, from `from` (unix seconds) on; null = not known. A key sees itself and the endpoints that it may call; `system` (traffic, freshness, lag, dead letters, pauses, rollups, alerts) is null without the scope admin. Traffic, dead letters, pauses and rollups are what ClickHouse says, whichever process ingests. Requests, and the lag where ingest runs in this process, are those of the process that answers. At most a second old.',
+    'Series have one value per step of `step_seconds`, from `from` (unix seconds) on; null = not known. A key sees itself and the endpoints that it may call, but none if it is limited to projects, because requests are counted for all together; `system` (traffic, freshness, lag, dead letters, pauses, rollups, alerts) is null without the scope admin. Traffic, dead letters, pauses and rollups are what ClickHouse says, whichever process ingests. Requests, and the lag where ingest runs in this process, are those of the process that answers. At most a second old.',
   parameters: [
     optionalParameter(
       'since',

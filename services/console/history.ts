@@ -67,3 +67,27 @@ export function createHistory(): History {
       Array.from({ length: Math.max(0, to - from + 1) }, (_, i) => get(name, from + i) ?? missing),
   };
 }
+
+/**
+ * Returns for how long up to now the value has been above the threshold, at most `forSeconds`, and the value. Undefined
+ * if it is not above. Unknown steps count like their neighbours.
+ */
+export function heldFor(
+  valueAt: (step: number) => number | undefined,
+  threshold: number,
+  forSeconds: number,
+  step: number,
+  oldest: number,
+): { seconds: number; value: number } | undefined {
+  let latest: number | undefined;
+  let held = 0;
+  for (let s = step; s >= oldest; s--) {
+    const value = valueAt(s);
+    if (value === undefined) continue;
+    if (value <= threshold) break;
+    latest ??= value;
+    held = (step - s + 1) * STEP_SECONDS;
+    if (held >= forSeconds) break;
+  }
+  return latest === undefined ? undefined : { seconds: held, value: latest };
+}

@@ -24,6 +24,12 @@ const LEVELS = [
   { metric: 'sluice_ingest_partition_waits_for_group', prefix: 'waits', subject: 'topic' },
 ] as const;
 
+/** The series of checks that have a rule of their own. */
+const READINESS: ReadonlyMap<string, string> = new Map([
+  ['clickhouse', 'unreachable:ClickHouse'],
+  ['consumer', 'apart:ingest'],
+]);
+
 /** The position of each partition, and the step since which it has it. */
 type Positions = Map<string, { position: number; since: number }>;
 
@@ -94,15 +100,19 @@ async function ingest(counters: Counters, positions: Positions, step: number): P
       step,
       of.reduce((sum, paused) => sum + paused.value * (lagOf.get(partitionOf(paused)) ?? 0), 0),
     );
+  // a partition that never stalled needs no series
+  const stall = (partition: string, isStalled: boolean): void => {
+    if (isStalled || history.get(`stalled:${partition}`, step - 1) === 1)
+      history.set(`stalled:${partition}`, step, isStalled ? 1 : 0);
+  };
+  // a partition that cannot be taken has neither lag nor position
+  for (const untaken of await read('sluice_ingest_partition_untaken')) stall(partitionOf(untaken), untaken.value === 1);
   for (const sample of await read('sluice_ingest_position_offset')) {
     const partition = partitionOf(sample);
     let last = positions.get(partition);
     if (last?.position !== sample.value) positions.set(partition, (last = { position: sample.value, since: step }));
     const unmoved = (step - last.since) * STEP_SECONDS;
-    const isStalled = unmoved >= STALLED_SECONDS && (lagOf.get(partition) ?? 0) > 0;
-    // a partition that never stalled needs no series
-    if (isStalled || history.get(`stalled:${partition}`, step - 1) === 1)
-      history.set(`stalled:${partition}`, step, isStalled ? 1 : 0);
+    stall(partition, unmoved >= STALLED_SECONDS && (lagOf.get(partition) ?? 0) > 0);
   }
   for (const [source, gains] of byLabel(await bucketGains(counters, 'sluice_ingest_insert_seconds'), 'source')) {
     const inserts = bucketsOf(gains);
@@ -138,14 +148,14 @@ async function levels({ history, read, gains }: Counters, step: number): Promise
       history.set(`${prefix}:${name}`, step, Math.max(...of.map(({ value }) => Math.abs(value))));
   for (const { n } of await gains('sluice_ingest_commits_refused_total'))
     history.set('refused commits:ingest', step, n);
+  for (const { labels, n } of await gains('sluice_ingest_gone_offsets_total'))
+    history.set(`gone:${labels['topic']}`, step, n);
 }
 
 /** Records what /readyz says. */
 async function readiness({ history, read }: Counters, step: number): Promise<void> {
-  const ready = new Map((await read('sluice_ready')).map(({ labels, value }) => [labels['check'], value]));
-  const [clickhouse, consumer] = [ready.get('clickhouse'), ready.get('consumer')];
-  if (clickhouse !== undefined) history.set('unreachable:ClickHouse', step, 1 - clickhouse);
-  if (consumer !== undefined) history.set('apart:ingest', step, 1 - consumer);
+  for (const { labels, value } of await read('sluice_ready'))
+    history.set(READINESS.get(`${labels['check']}`) ?? `unready:${labels['check']}`, step, 1 - value);
 }
 
 /** Reads the counters of this process at the end of every step and records their increase. */

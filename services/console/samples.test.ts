@@ -91,6 +91,12 @@ test('a partition with records to take that has not moved for ten minutes is sta
     labelNames: ['topic', 'partition'],
     registers: [registry],
   });
+  const untaken = new Gauge({
+    name: 'sluice_ingest_partition_untaken',
+    help: 'x',
+    labelNames: ['topic', 'partition'],
+    registers: [registry],
+  });
   const samples = createProcessSamples(registry, history);
   lag.set({ topic: 't', partition: 0 }, 5);
   lag.set({ topic: 't', partition: 1 }, 0);
@@ -107,6 +113,12 @@ test('a partition with records to take that has not moved for ten minutes is sta
   paused.set({ topic: 't', partition: 1 }, 0);
   await samples.take(62);
   expect([history.get('lag:t', 62), history.get('paused lag:t', 62)]).toEqual([5, 5]);
+  // another one, which cannot be taken
+  for (const [step, value] of [1, 0].entries()) {
+    untaken.set({ topic: 't', partition: 2 }, value);
+    await samples.take(63 + step);
+    expect(history.get('stalled:t 2', 63 + step)).toBe(value);
+  }
 });
 
 test('levels are noted by subject, the largest of each; a missing membership also without ClickHouse, which is for the rules', async () => {
@@ -119,6 +131,12 @@ test('levels are noted by subject, the largest of each; a missing membership als
   const incomplete = gauge('sluice_rollup_source_incomplete', ['rollup']);
   const ready = gauge('sluice_ready', ['check']);
   const refused = new Counter({ name: 'sluice_ingest_commits_refused_total', help: 'x', registers: [registry] });
+  const gone = new Counter({
+    name: 'sluice_ingest_gone_offsets_total',
+    help: 'x',
+    labelNames: ['topic'],
+    registers: [registry],
+  });
   const samples = createProcessSamples(registry, history);
   const at = (step: number): Record<string, number | undefined> =>
     Object.fromEntries(
@@ -129,6 +147,8 @@ test('levels are noted by subject, the largest of each; a missing membership als
         'unreachable:ClickHouse',
         'apart:ingest',
         'refused commits:ingest',
+        'gone:t',
+        'unready:keys',
       ].map((name) => [name, history.get(name, step)]),
     );
   waits.set({ topic: 't', partition: 0 }, 1);
@@ -137,6 +157,7 @@ test('levels are noted by subject, the largest of each; a missing membership als
   incomplete.set({ rollup: 'r' }, 1);
   ready.set({ check: 'clickhouse' }, 1);
   ready.set({ check: 'consumer' }, 0);
+  ready.set({ check: 'keys' }, 0);
   refused.inc(3);
   await samples.take(1);
   expect(at(1)).toEqual({
@@ -146,11 +167,19 @@ test('levels are noted by subject, the largest of each; a missing membership als
     'unreachable:ClickHouse': 0,
     'apart:ingest': 1,
     'refused commits:ingest': 0,
+    'gone:t': undefined,
+    'unready:keys': 1,
   });
   ready.set({ check: 'clickhouse' }, 0);
   refused.inc(2);
+  gone.inc({ topic: 't' }, 500);
   await samples.take(2);
-  expect(at(2)).toMatchObject({ 'unreachable:ClickHouse': 1, 'apart:ingest': 1, 'refused commits:ingest': 2 });
+  expect(at(2)).toMatchObject({
+    'unreachable:ClickHouse': 1,
+    'apart:ingest': 1,
+    'refused commits:ingest': 2,
+    'gone:t': 500,
+  });
 });
 
 test('the history keeps an hour and a half, and a late value of before does not replace one of now', () => {

@@ -8,7 +8,7 @@ import { evaluateAlerts, type Facts } from './alerts.ts';
 import { createHistory, stepOf, type History } from './history.ts';
 import { createProcessSamples } from './process-samples.ts';
 import { sectionOf } from './runbook.ts';
-import { createStoreSamples } from './store-samples.ts';
+import { createStoreSamples, isWithin } from './store-samples.ts';
 import {
   HISTORY_STEPS,
   STEP_SECONDS,
@@ -102,7 +102,8 @@ export function startStatus({ clickhouse, registry, logger, clock }: StatusOptio
           projects,
           expires_at: expiresAt === undefined ? null : new Date(expiresAt).toISOString(),
         },
-        endpoints: endpointStatus(histories.process, caller, from, to),
+        // requests are counted for all keys and projects together
+        endpoints: projects.length > 0 ? [] : endpointStatus(histories.process, caller, from, to),
         system: isAdmin ? await systemStatus(from, to) : null,
       };
     },
@@ -164,7 +165,7 @@ function createRefresher(refreshStore: (now: number) => Promise<void>, clock: Cl
     /** false while ClickHouse does not answer */
     isAnswering: () => isAnswering,
     async refresh(): Promise<void> {
-      if (clock() - refreshedAt < REFRESH_MS) return;
+      if (isWithin(REFRESH_MS, refreshedAt, clock())) return;
       refreshing ??= refreshNow().finally(() => {
         refreshing = undefined;
       });

@@ -64,3 +64,21 @@ test('totals that take too long leave the rest as it is, and are not asked for a
   // not that there are none
   expect(samples.facts.totals).toBeNull();
 });
+
+test('a clock that is set back an hour holds nothing up', async () => {
+  const asked: string[] = [];
+  const { samples } = samplesOf((sql, params) => {
+    if (sql.includes('FROM dead_letter_replays')) asked.push('totals');
+    else if (sql.includes('FROM rollups')) asked.push('rollups');
+    else if (sql.includes('newest_ms') && Number(params['from']) < (STEP - 400) * STEP_SECONDS)
+      asked.push('whole hour');
+    return [];
+  });
+  await samples.refresh(NOW);
+  asked.length = 0;
+  await samples.refresh(NOW - 3_600_000);
+  expect(asked.toSorted()).toEqual(['rollups', 'totals', 'whole hour']);
+  asked.length = 0;
+  await samples.refresh(NOW - 3_600_000 + 1_000);
+  expect(asked).toEqual([]);
+});

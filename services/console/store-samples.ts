@@ -46,6 +46,9 @@ interface Traffic {
   readonly delay_ms: number;
 }
 
+/** Returns whether less than `ms` have passed since `at`. A clock that was set back says nothing of that. */
+export const isWithin = (ms: number, at: number, now: number): boolean => now >= at && now - at < ms;
+
 /**
  * Samples ClickHouse for the last hour, whichever process ingested it: the ledger, dead letters, pauses, rollups. It
  * reads only while somebody looks.
@@ -53,6 +56,7 @@ interface Traffic {
 export function createStoreSamples(clickhouse: Pick<ClickHouse, 'read' | 'shards'>, history: History) {
   let slowAt = Number.NEGATIVE_INFINITY;
   let totalsAt = Number.NEGATIVE_INFINITY;
+  let totalsEveryMs = TOTALS_EVERY_MS;
   /** first step that has not been read yet */
   let unread = 0;
   let wholeAt = Number.NEGATIVE_INFINITY;
@@ -63,7 +67,7 @@ export function createStoreSamples(clickhouse: Pick<ClickHouse, 'read' | 'shards
 
   async function readTraffic(now: number): Promise<void> {
     const step = stepOf(now);
-    const isWhole = unread === 0 || now - wholeAt >= WHOLE_EVERY_MS;
+    const isWhole = unread === 0 || !isWithin(WHOLE_EVERY_MS, wholeAt, now);
     // if it takes too long, the next sample reads the last steps all the same
     if (isWhole) wholeAt = now;
     const first = Math.max(step - HISTORY_STEPS, isWhole ? 0 : Math.min(unread, step) - TAIL_STEPS);
@@ -86,7 +90,7 @@ export function createStoreSamples(clickhouse: Pick<ClickHouse, 'read' | 'shards
   }
 
   async function readSlowFacts(now: number): Promise<void> {
-    if (now - slowAt < SLOW_FACTS_EVERY_MS) return;
+    if (isWithin(SLOW_FACTS_EVERY_MS, slowAt, now)) return;
     const [found, parts] = await Promise.all([
       read<CataloguedRollup>(ROLLUPS),
       Promise.all(shardsOf(clickhouse).map((of) => select<{ table: string; parts: number }>(of, PARTS, {}, LIMITS))),
@@ -110,7 +114,7 @@ export function createStoreSamples(clickhouse: Pick<ClickHouse, 'read' | 'shards
   }
 
   async function readTotals(now: number): Promise<void> {
-    if (now < totalsAt) return;
+    if (isWithin(totalsEveryMs, totalsAt, now)) return;
     const started = performance.now();
     try {
       facts.totals = await read<DeadLetterTotal>(TOTALS);
@@ -118,7 +122,8 @@ export function createStoreSamples(clickhouse: Pick<ClickHouse, 'read' | 'shards
       // too many letters for the time that a sample may take: the last totals stay
       if (!(error instanceof ClickHouseError) || error.codeName !== 'TIMEOUT_EXCEEDED') throw error;
     } finally {
-      totalsAt = now + Math.max(TOTALS_EVERY_MS, (performance.now() - started) * TOTALS_SHARE);
+      totalsAt = now;
+      totalsEveryMs = Math.max(TOTALS_EVERY_MS, (performance.now() - started) * TOTALS_SHARE);
     }
   }
 

@@ -131,7 +131,7 @@ export interface Status {
   readonly from: number;
   readonly steps: number;
   readonly key: KeyStatus;
-  /** those that the key may call and that were requested since the start of this process */
+  /** those that the key may call and that were requested since the start; none for a key limited to projects */
   readonly endpoints: readonly EndpointStatus[];
   /** null if the key lacks the scope admin */
   readonly system: SystemStatus | null;

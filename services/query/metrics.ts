@@ -13,17 +13,17 @@ export function createQueryMetrics(
   },
 ) {
   const { counter, gaugeOf, histogram } = metricsIn(registry);
+  gaugeOf('sluice_query_cache_entries', 'Answers in the cache', gauges.cacheEntries);
+  gaugeOf('sluice_query_cache_bytes', 'Bytes of the answers in the cache', gauges.cacheBytes);
+  gaugeOf('sluice_query_running', 'Queries running', gauges.queriesRunning);
+  gaugeOf('sluice_query_waiting', 'Queries waiting for a slot', gauges.queriesWaiting);
+  gaugeOf('sluice_query_requests_in_flight', 'Requests in flight', gauges.requestsInFlight);
+  gaugeOf(
+    'sluice_query_response_memory_bytes',
+    'Bytes that large answers have reserved, or hold until callers have read them',
+    gauges.responseMemoryBytes,
+  );
   return {
-    cacheEntries: gaugeOf('sluice_query_cache_entries', 'Answers in the cache', gauges.cacheEntries),
-    cacheBytes: gaugeOf('sluice_query_cache_bytes', 'Bytes of the answers in the cache', gauges.cacheBytes),
-    running: gaugeOf('sluice_query_running', 'Queries running', gauges.queriesRunning),
-    waiting: gaugeOf('sluice_query_waiting', 'Queries waiting for a slot', gauges.queriesWaiting),
-    inFlight: gaugeOf('sluice_query_requests_in_flight', 'Requests in flight', gauges.requestsInFlight),
-    responseMemoryBytes: gaugeOf(
-      'sluice_query_response_memory_bytes',
-      'Bytes that large answers have reserved, or hold until callers have read them',
-      gauges.responseMemoryBytes,
-    ),
     requests: counter('sluice_query_requests_total', 'Requests answered', 'endpoint', 'status', 'cache'),
     seconds: histogram(
       'sluice_query_duration_seconds',

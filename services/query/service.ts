@@ -38,7 +38,7 @@ export interface QueryOptions {
   readonly routes?: readonly Route[];
   /** pages and files that need no key */
   readonly openRoutes?: readonly OpenRoute[];
-  /** resolves when the schema exists; until then and until the definitions are checked, callers get 503 */
+  /** resolves when the schema exists; until then and until the definitions are checked no query runs, and callers get 503 */
   readonly schema?: Promise<unknown>;
 }
 
@@ -60,10 +60,12 @@ const IDLE_CHECK_MS = 20;
 
 /**
  * Starts the query service. It listens at once, and answers 503 until ClickHouse and the schema are available and the
- * definitions have been checked. Throws StartError.
+ * definitions have been checked. What another process has answered by the same definitions, it takes from Redis before.
+ * Throws StartError.
  */
 export async function startQuery(options: QueryOptions) {
   const { clickhouse, settings, logger, registry, clock = systemClock, schema = Promise.resolve() } = options;
+  // not called before `answers` exists: only a reload calls it
   const definitions = serveDefinitions(foldersOf(settings), clickhouse, logger, ({ all }) => answers.keep(all));
   const first = firstKey(settings);
   if (settings.API_KEY !== undefined && settings.API_KEY.length < SHORTEST_API_KEY)
@@ -75,6 +77,7 @@ export async function startQuery(options: QueryOptions) {
     // wait for the schema and the check: a wrong definition could show rows of other projects before the check stops us
     { ...options, clock, clickhouse: whenOpen(checked.then(() => clickhouse)) },
     first.key.hash,
+    // not called before `app` exists: only a scrape calls it
     () => app.inFlight(),
   );
   const ring = createKeyRing([first.key]);
@@ -82,7 +85,7 @@ export async function startQuery(options: QueryOptions) {
 
   const checks: Readonly<Record<string, Check>> = {
     clickhouse: () => clickhouse.ping().then(() => undefined),
-    endpoints: async () => (definitions.areChecked() ? undefined : 'are not checked yet'),
+    endpoints: definitions.check,
     keys: () => loader.check(),
     ...options.checks,
   };

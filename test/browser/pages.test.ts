@@ -294,8 +294,8 @@ test('a key limited to an endpoint and a project sees what it may, and is told w
   });
   const { key } = JSON.parse(made.text) as { key: string };
   const { page } = await open('#/overview', { key });
-  await page.getByText('Your key limited sees the endpoints that it may call.').waitFor();
-  expect(await page.getByText('Events per second').count()).toBe(0);
+  await page.getByText('Your key limited is limited to projects.').waitFor();
+  expect(await page.locator('.charts, .tiles').count()).toBe(0);
   for (const hash of ['#/dead-letters', '#/keys']) {
     await page.goto(`${service.address}/${hash}`);
     await page.getByText('This page needs a key with the scope admin. Your key limited has query:logs.all.').waitFor();
@@ -308,7 +308,7 @@ test('a key limited to an endpoint and a project sees what it may, and is told w
   await page.getByText('Your key may not call this endpoint').waitFor();
   const status = await send(service.address, '/api/status', { headers: { 'x-api-key': key } });
   expect(JSON.parse(status.text)).toMatchObject({
-    result: { system: null, endpoints: [{ endpoint: 'logs.all' }].filter(() => status.text.includes('"endpoint"')) },
+    result: { system: null, endpoints: [] },
   });
   for (const path of ['/api/dead-letters', '/api/dead-letters/auth_logs/0/1', '/api/keys'])
     expect((await send(service.address, path, { headers: { 'x-api-key': key } })).status).toBe(403);

@@ -70,11 +70,14 @@ describe('npm start', () => {
 
   test("events of a librdkafka client and of Kafka's Java console producer come out of the endpoints", async () => {
     const sluice = await startSluice(settings);
-    const first = await fetch(`${sluice.address}/readyz`);
-    // only the consumer may still be joining
-    expect(await first.json()).toMatchObject({
-      checks: { clickhouse: 'ok', endpoints: 'ok', keys: 'ok', rollups: 'ok' },
-    });
+    // only the consumer may still be joining; an answer may be a second old
+    const isReady = async (): Promise<true> => {
+      expect(await (await fetch(`${sluice.address}/readyz`)).json()).toMatchObject({
+        checks: { clickhouse: 'ok', endpoints: 'ok', keys: 'ok', rollups: 'ok' },
+      });
+      return true;
+    };
+    await waitFor(isReady, 1_500, 'all but the consumer is ready');
     await produceWithLibrdkafka(
       [...Array(20).keys()].map((i) => ({
         topic: topicOf('edge_logs'),

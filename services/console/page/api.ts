@@ -7,6 +7,17 @@ export const session = {
   signOut: (): void => sessionStorage.removeItem(KEY),
 };
 
+/** Returns false if the browser blocks the storage of this site: then each use of it throws. */
+export function hasStorage(): boolean {
+  try {
+    localStorage.getItem(KEY);
+    session.key();
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 export interface Mistake {
   readonly parameter?: string;
   readonly message: string;
@@ -19,6 +30,8 @@ interface Refusal {
   readonly status?: number;
   readonly errors?: readonly Mistake[];
   readonly request_id?: string;
+  /** from the header, not the body */
+  readonly retryAfterMs?: number;
 }
 
 /** An unsuccessful answer. `code` is the service's, or `unreachable` if none arrived; `status` is then 0. */
@@ -27,13 +40,20 @@ export class CallError extends Error {
   readonly status: number;
   readonly mistakes: readonly Mistake[];
   readonly requestId: string | undefined;
-  constructor(message: string, { code = 'unexpected', status = 0, errors = [], request_id }: Refusal, cause?: unknown) {
+  /** how long the service asks to be left alone; 0 if it does not */
+  readonly retryAfterMs: number;
+  constructor(
+    message: string,
+    { code = 'unexpected', status = 0, errors = [], request_id, retryAfterMs = 0 }: Refusal,
+    cause?: unknown,
+  ) {
     super(message, { cause });
     this.name = 'CallError';
     this.code = code;
     this.status = status;
     this.mistakes = errors;
     this.requestId = request_id;
+    this.retryAfterMs = retryAfterMs;
   }
 }
 
@@ -81,7 +101,8 @@ export async function call(
     throw new CallError('The service does not answer.', { code: 'unreachable' }, error);
   }
   if (response.ok) return { text, headers: response.headers, ms: performance.now() - started };
-  const refusal = { ...refusalOf(text), status: response.status };
+  const retryAfterMs = (Number(response.headers.get('retry-after')) || 0) * 1000;
+  const refusal = { ...refusalOf(text), status: response.status, retryAfterMs };
   throw new CallError(refusal.message ?? `The service answered with status ${response.status}.`, refusal);
 }
 

@@ -64,6 +64,7 @@ export function Chart(props: ChartProps): View {
     isEmpty,
     unit,
     height,
+    spacingOf(times),
   ]);
 
   useEffect(() => {
@@ -183,6 +184,12 @@ function drawn(
   return isStacked ? all.toReversed() : all;
 }
 
+/** Returns what a plot takes from the times when it is made, so a plot of other times must be made anew. */
+function spacingOf(times: readonly number[]) {
+  const [first = 0, second = 0] = times;
+  return { step: second - first, isLong: (times.at(-1) ?? 0) - first > LONG_SECONDS, isSparse: times.length < 70 };
+}
+
 function dataOf(props: ChartProps, hidden: ReadonlySet<string>): uPlot.AlignedData {
   const foot = (v: number | null): number | null =>
     props.isLogarithmic === true && v !== null ? Math.max(v, FOOT) : v;
@@ -200,7 +207,7 @@ function options(
   const variable = (name: string): string => style.getPropertyValue(`--${name}`).trim();
   const curves = drawn(props, hidden);
   const hasRight = curves.some(({ curve }) => curve.isRight);
-  const step = (props.times[1] ?? 0) - (props.times[0] ?? 0);
+  const { step, isSparse } = spacingOf(props.times);
   return {
     width,
     height,
@@ -234,7 +241,7 @@ function options(
         stroke: variable(colorClass(curve, index)),
         width: curve.shape === 'bar' ? 0 : 1.5,
         spanGaps: false,
-        points: { show: curve.shape === 'line' && props.times.length < 70, size: 4 },
+        points: { show: curve.shape === 'line' && isSparse, size: 4 },
         ...(curve.shape === 'bar' && {
           fill: variable(colorClass(curve, index)),
           paths: uPlot.paths.bars!({ size: [0.8, 60] }),
@@ -252,9 +259,8 @@ function axesOf(props: ChartProps, hasRight: boolean, variable: (name: string) =
     ticks: { show: false },
     font: `11px ${variable('font')}`,
   };
-  const span = (props.times.at(-1) ?? 0) - (props.times[0] ?? 0);
   // shows dates only if the curves cross midnight over a long span
-  const date = span > LONG_SECONDS ? '\n{MMM} {D}' : null;
+  const date = spacingOf(props.times).isLong ? '\n{MMM} {D}' : null;
   const powers = (_u: uPlot, splits: number[]): (number | null)[] =>
     splits.map((v) => (Math.abs(Math.log10(v) - Math.round(Math.log10(v))) < 1e-9 ? v : null));
   return [

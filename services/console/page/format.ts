@@ -58,10 +58,15 @@ export function timestamp(micros: number, zone: Zone): string {
   return `${y}-${pad(mo + 1)}-${pad(d)} ${pad(h)}:${pad(mi)}:${pad(s)}${fraction === '' ? '' : `.${fraction}`}`;
 }
 
-/** Returns hh:mm:ss of an instant in unix milliseconds. */
+/** Returns hh:mm:ss of an instant in unix milliseconds, after its date if that is not today. */
 export function clock(ms: number, zone: Zone): string {
-  return timestamp(ms * 1000, zone).slice(11, 19);
+  const at = timestamp(ms * 1000, zone).slice(0, 19);
+  const today = timestamp(Date.now() * 1000, zone).slice(0, 10);
+  return at.startsWith(today) ? at.slice(11) : at;
 }
+
+/** Returns a message as a sentence. */
+export const sentence = (text: string): string => text.charAt(0).toUpperCase() + text.slice(1).replace(/\.?$/, '.');
 
 /** Returns the same instant in the service's notation, to the microsecond. */
 export function isoMicros(micros: number): string {

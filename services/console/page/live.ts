@@ -5,15 +5,24 @@ import { CallError, callJson } from './api.ts';
 /** Between the end of one request and the next, milliseconds. */
 const EVERY_MS = 1_000;
 const AFTER_FAILURE_MS = 1_500;
+/** A service that takes longer is away: it may be suspended. */
+const TIMEOUT_MS = 10_000;
 /** Steps that are requested again, because late batches may have changed them. */
 const AGAIN_STEPS = 6;
 /** The whole hour is requested again this often, as often as the service reads it again. */
 const WHOLE_EVERY_MS = 60_000;
 
+interface Trouble {
+  /** unix milliseconds */
+  readonly since: number;
+  /** what the service says; undefined if it does not answer at all */
+  readonly refusal: string | undefined;
+}
+
 /** The state of the page's connection to the service. */
 export interface Connection {
-  /** unix ms since when the service has not answered; undefined if it answers */
-  readonly awaySince: number | undefined;
+  /** undefined if the service answers */
+  readonly trouble: Trouble | undefined;
   /** a message for the reader after a reconnection; undefined if there is none */
   readonly notice: string | undefined;
 }
@@ -30,7 +39,7 @@ interface Live {
  */
 export function useLive(isOn: boolean, onRefused: (message: string) => void): Live {
   const [status, setStatus] = useState<Status | undefined>(undefined);
-  const [connection, setConnection] = useState<Connection>({ awaySince: undefined, notice: undefined });
+  const [connection, setConnection] = useState<Connection>({ trouble: undefined, notice: undefined });
   const refused = useRef(onRefused);
   refused.current = onRefused;
 
@@ -40,10 +49,12 @@ export function useLive(isOn: boolean, onRefused: (message: string) => void): Li
     const stop = new AbortController();
     let known: Status | undefined;
     let wholeAt = 0;
-    let awaySince: number | undefined;
+    let trouble: Trouble | undefined;
+    /** 0 while a request is under way */
     let timer = 0;
 
     async function look(): Promise<void> {
+      timer = 0;
       // a hidden tab costs nothing
       if (document.hidden) return again(EVERY_MS);
       try {
@@ -51,22 +62,22 @@ export function useLive(isOn: boolean, onRefused: (message: string) => void): Li
           known === undefined || performance.now() - wholeAt >= WHOLE_EVERY_MS
             ? ''
             : `?since=${known.from + (known.steps - AGAIN_STEPS) * known.step_seconds}`;
-        const { result } = await callJson<{ result: Status }>(`/api/status${since}`, { signal: stop.signal });
-        const notice = noticeOf(known, result, awaySince);
+        const signal = AbortSignal.any([stop.signal, AbortSignal.timeout(TIMEOUT_MS)]);
+        const { result } = await callJson<{ result: Status }>(`/api/status${since}`, { signal });
+        const notice = noticeOf(known, result, trouble);
         known = mergeStatus(known, result);
         if (since === '') wholeAt = performance.now();
-        awaySince = undefined;
+        trouble = undefined;
         setStatus(known);
-        setConnection((before) => ({ awaySince: undefined, notice: notice ?? before.notice }));
+        setConnection((before) => ({ trouble, notice: notice ?? before.notice }));
         return again(EVERY_MS);
       } catch (error) {
         if (stop.signal.aborted) return undefined;
-        if (error instanceof CallError && (error.status === 401 || error.status === 403))
-          return refused.current(error.message);
-        awaySince ??= Date.now();
-        const since = awaySince;
-        setConnection((before) => ({ ...before, awaySince: since }));
-        return again(AFTER_FAILURE_MS);
+        const refusal = error instanceof CallError && error.status > 0 ? error : undefined;
+        if (refusal?.status === 401 || refusal?.status === 403) return refused.current(refusal.message);
+        trouble = { since: trouble?.since ?? Date.now(), refusal: refusal?.message };
+        setConnection((before) => ({ ...before, trouble }));
+        return again(Math.max(AFTER_FAILURE_MS, refusal?.retryAfterMs ?? 0));
       }
     }
     function again(ms: number): void {
@@ -74,7 +85,8 @@ export function useLive(isOn: boolean, onRefused: (message: string) => void): Li
     }
     void look();
     const onVisible = (): void => {
-      if (document.hidden) return;
+      // a second request would begin a second series of them
+      if (document.hidden || timer === 0) return;
       window.clearTimeout(timer);
       void look();
     };
@@ -89,10 +101,10 @@ export function useLive(isOn: boolean, onRefused: (message: string) => void): Li
   return { status, connection, dismiss: () => setConnection((before) => ({ ...before, notice: undefined })) };
 }
 
-function noticeOf(before: Status | undefined, now: Status, awaySince: number | undefined): string | undefined {
+function noticeOf(before: Status | undefined, now: Status, trouble: Trouble | undefined): string | undefined {
   if (before !== undefined && before.started_at !== now.started_at)
     return 'The service was restarted. Requests are counted from its start.';
-  return awaySince === undefined ? undefined : 'The service answers again.';
+  return trouble === undefined ? undefined : 'The service answers again.';
 }
 
 /** Merges the known hour with the new answer, which is right about every step that it knows. */

@@ -3,9 +3,9 @@ import './locale.ts';
 import { render, type ComponentChild } from 'preact';
 import { useCallback, useState } from 'preact/hooks';
 import type { Status } from '../wire.ts';
-import { session } from './api.ts';
+import { hasStorage, session } from './api.ts';
 import { Explore } from './explore/explore.ts';
-import { duration, type Zone } from './format.ts';
+import { clock, sentence, type Zone } from './format.ts';
 import { html, type View } from './html.ts';
 import { useLive, type Connection } from './live.ts';
 import { DeadLetters } from './operate/dead-letters.ts';
@@ -73,7 +73,7 @@ function App({ message: first }: { readonly message: string | undefined }): View
         <button type="button" class="small" onClick=${signOut}>Sign out</button>
       </div>
     </header>
-    <${Notices} connection=${connection} onDismiss=${dismiss} />
+    <${Notices} connection=${connection} zone=${zone} onDismiss=${dismiss} />
     <main id="content" tabindex="-1">
       ${status === undefined ? html`<p class="quiet loading">Loading…</p>` : html`<${Page} status=${status} place=${place} zone=${zone} />`}
     </main>`;
@@ -104,20 +104,41 @@ function Page({ status, place, zone }: PageProps): View {
     : html`<${DeadLetters} place=${place} zone=${zone} totals=${system.dead_letter_totals} />`;
 }
 
+/** Every change of its text is read aloud, so the text does not count the time. */
 function Notices({
-  connection: { awaySince, notice },
+  connection: { trouble, notice },
+  zone,
   onDismiss,
 }: {
   readonly connection: Connection;
+  readonly zone: Zone;
   readonly onDismiss: () => void;
 }): View {
   return html`<div class="notices" aria-live="polite">
-    ${awaySince !== undefined && html`<p class="note bad" id="away"><b>The service does not answer</b>${Date.now() - awaySince > 2000 && ` for ${duration(Date.now() - awaySince)}`}. What you see is as of then. Trying again. The runbook's section is SluiceDown.</p>`}
-    ${awaySince === undefined && notice !== undefined && html`<p class="note good" id="notice">${notice} <button type="button" class="small" onClick=${onDismiss}>Dismiss</button></p>`}
+    ${
+      trouble !== undefined &&
+      html`<p class="note bad">
+        <b>${sentence(trouble.refusal ?? 'The service does not answer')}</b>
+        ${` What you see is as of ${clock(trouble.since, zone)}. Trying again.`}
+        ${trouble.refusal === undefined && " The runbook's section is SluiceDown."}
+      </p>`
+    }
+    ${trouble === undefined && notice !== undefined && html`<p class="note good" id="notice">${notice} <button type="button" class="small" onClick=${onDismiss}>Dismiss</button></p>`}
   </div>`;
 }
 
 const root = document.getElementById('app');
 if (root === null) throw new Error('unreachable: index.html has it');
-const signedIn = await signInByToken();
-render(html`<${App} message=${signedIn?.message} />` as ComponentChild, root);
+let shown = 0;
+const show = async (): Promise<void> => {
+  const signedIn = await signInByToken();
+  // what another key has shown is forgotten
+  if (shown === 0 || signedIn !== undefined)
+    render(html`<${App} key=${shown++} message=${signedIn?.message} />` as ComponentChild, root);
+};
+if (hasStorage()) {
+  // a link that is pasted into an open tab changes only the hash
+  addEventListener('hashchange', () => void show());
+  await show();
+} else
+  root.textContent = 'Allow this site to store data in the browser: the key is kept there until the tab is closed.';

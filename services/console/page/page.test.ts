@@ -4,7 +4,7 @@ import type { Entry } from './explore/events.ts';
 import { Digits, parseExactly } from './explore/json.ts';
 import { nextPage, withoutShown } from './explore/paging.ts';
 import { seriesOf, withEmptyBuckets } from './explore/series.ts';
-import { duration, isoMicros, outcomeText, timestamp } from './format.ts';
+import { clock, duration, isoMicros, outcomeText, timestamp } from './format.ts';
 import { mergeStatus } from './live.ts';
 import { hexDump, textOf } from './operate/octets.ts';
 import { addressOf, readPlace } from './route.ts';
@@ -203,6 +203,13 @@ test('times are told to the microsecond', () => {
     '12 min',
     '0 ms',
   ]);
+});
+
+test('a time of another day has its date', () => {
+  const now = Date.now();
+  expect(clock(now, 'utc')).toBe(new Date(now).toISOString().slice(11, 19));
+  for (const other of [now - 86_400_000, now + 86_400_000])
+    expect(clock(other, 'utc')).toBe(new Date(other).toISOString().slice(0, 19).replace('T', ' '));
 });
 
 test('bytes are a text only where they are one', () => {

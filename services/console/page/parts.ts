@@ -1,5 +1,6 @@
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { CallError } from './api.ts';
+import { sentence } from './format.ts';
 import { html, onValue, type View } from './html.ts';
 
 /** Shows what went wrong, every wrong parameter, and the request's id for the log. */
@@ -7,7 +8,7 @@ export function Failure({ error }: { readonly error: unknown }): View {
   const known = error instanceof CallError ? error : undefined;
   const message = known?.message ?? 'Something went wrong in this page. Reload it.';
   return html`<div class="failure" role="alert">
-    <strong>${message.charAt(0).toUpperCase() + message.slice(1)}</strong>
+    <strong>${sentence(message)}</strong>
     ${
       known !== undefined &&
       known.mistakes.length > 0 &&
@@ -126,24 +127,36 @@ export function useFilter<T>(
   return { shown, field };
 }
 
-/** Shows a dialog over the page. Escape or a click beside it closes it. */
+/** Shows a dialog over the page. Escape or a click beside it closes it, unless only its button may. */
 export function Dialog({
   title,
+  isKept = false,
   onClose,
   children,
 }: {
   readonly title: string;
+  readonly isKept?: boolean;
   readonly onClose: () => void;
   readonly children: View;
 }): View {
   const element = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
-    element.current?.showModal();
+  // its end runs before the element is removed: removing an open dialog would not give the focus back
+  useLayoutEffect(() => {
+    const shown = element.current;
+    shown?.showModal();
+    return () => shown?.close();
   }, []);
-  const onClick = (event: MouseEvent): void => {
-    if (event.target === element.current) onClose();
+  // a browser that does not know closedby closes on Escape all the same
+  const onCancel = (event: Event): void => {
+    if (isKept) event.preventDefault();
   };
-  return html`<dialog ref=${element} aria-label=${title} onClose=${onClose} onClick=${onClick}>
+  return html`<dialog
+    ref=${element}
+    aria-label=${title}
+    closedby=${isKept ? 'none' : 'any'}
+    onClose=${onClose}
+    onCancel=${onCancel}
+  >
     <div class="dialog">
       <header>
         <h2>${title}</h2>
@@ -154,23 +167,28 @@ export function Dialog({
   </dialog>`;
 }
 
-/** Runs one call at a time and keeps its result. */
+/**
+ * Runs one call at a time and keeps what went wrong. The signal ends when another call begins or the component is gone.
+ */
 export function useWork(): {
   readonly isBusy: boolean;
   readonly error: unknown;
-  run(work: () => Promise<void>): Promise<void>;
+  readonly run: (work: (signal: AbortSignal) => Promise<void>) => Promise<void>;
 } {
   const [state, setState] = useState<{ isBusy: boolean; error: unknown }>({ isBusy: false, error: undefined });
+  const running = useRef<AbortController | undefined>(undefined);
+  useEffect(() => () => running.current?.abort(), []);
   return {
     ...state,
-    async run(work) {
+    run: async (work) => {
+      running.current?.abort();
+      const { signal } = (running.current = new AbortController());
       setState({ isBusy: true, error: undefined });
-      try {
-        await work();
-        setState({ isBusy: false, error: undefined });
-      } catch (error) {
-        setState({ isBusy: false, error });
-      }
+      const error: unknown = await work(signal).then(
+        () => undefined,
+        (failure: unknown) => failure,
+      );
+      if (!signal.aborted) setState({ isBusy: false, error });
     },
   };
 }

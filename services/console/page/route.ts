@@ -31,14 +31,17 @@ function decoded(text: string): string {
   }
 }
 
+/** Returns the query of an address or a call. A parameter without a value is left out. */
+export function queryOf(params: Readonly<Record<string, string>>): string {
+  return new URLSearchParams(Object.entries(params).filter(([, value]) => value !== '')).toString();
+}
+
 export function addressOf(
   page: string,
   item = '',
   params: URLSearchParams | Readonly<Record<string, string>> = {},
 ): string {
-  const query = new URLSearchParams(
-    params instanceof URLSearchParams ? params : Object.entries(params).filter(([, value]) => value !== ''),
-  ).toString();
+  const query = params instanceof URLSearchParams ? params.toString() : queryOf(params);
   return `#/${page}${item === '' ? '' : `/${encodeURIComponent(item)}`}${query === '' ? '' : `?${query}`}`;
 }
 

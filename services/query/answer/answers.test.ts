@@ -98,10 +98,11 @@ test('an answer that another process puts there between our look and our lock is
   expect([answer.body, locked]).toEqual([theirs.body, false]);
 });
 
-test('what another process had is served for an hour while ClickHouse is away, and no longer', async () => {
+test('what another process had is served for an hour while ClickHouse is away, and no longer nor for another reason', async () => {
   let fetchedAt = NOW - STALE_MS;
+  let error = refusal(210, 'away');
   const answers = make(
-    { read: () => Promise.reject(refusal(210, 'away')) },
+    { read: () => Promise.reject(error) },
     {
       get: () => Promise.resolve({ body: '{"result":[]}', truncated: false, fetchedAt }),
       fetchedAt: () => Promise.resolve(fetchedAt),
@@ -109,9 +110,51 @@ test('what another process had is served for an hour while ClickHouse is away, a
       lock: () => Promise.resolve(() => Promise.resolve()),
     },
   );
-  expect(await answers.answer(definition, params, () => calm, 'k')).toMatchObject({ cache: 'stale' });
+  const answer = () => answers.answer(definition, params, () => calm, 'k');
+  expect(await answer()).toMatchObject({ cache: 'stale' });
+  error = refusal(158, 'too many rows');
+  await expect(answer()).rejects.toMatchObject({ code: 'timeout' });
+  error = refusal(210, 'away');
   fetchedAt -= 1;
-  await expect(answers.answer(definition, params, () => calm, 'k')).rejects.toMatchObject({ code: 'unavailable' });
+  await expect(answer()).rejects.toMatchObject({ code: 'unavailable' });
+});
+
+test('an endpoint shares its answers neither with another one nor with another definition of its own', async () => {
+  const keys = new Set<string>();
+  const answers = make(
+    { read: async () => ({ body: Buffer.from(EMPTY), readRows: 0, readBytes: 0 }) },
+    {
+      get: () => Promise.resolve(undefined),
+      fetchedAt: async (key) => void keys.add(key),
+      put: () => Promise.resolve(),
+      lock: () => Promise.resolve(() => Promise.resolve()),
+    },
+  );
+  for (const of of [definition, { ...definition, hash: 'of other files' }, { ...definition, id: 'another' }])
+    await answers.answer(of, params, () => calm, 'k');
+  expect(keys.size).toBe(3);
+});
+
+test('each query gives its slot back, a requery too', async () => {
+  let now = NOW;
+  let queries = 0;
+  const answers = make(
+    {
+      read: async () => {
+        queries++;
+        return { body: Buffer.from(EMPTY), readRows: 0, readBytes: 0 };
+      },
+    },
+    undefined,
+    { clock: () => now, slots: { concurrency: 2, queue: 0, waitMs: 1 } },
+  );
+  const uncached = { ...definition, cacheSeconds: 0 };
+  for (const of of [uncached, uncached, uncached, definition]) await answers.answer(of, params, () => calm, 'k');
+  for (let i = 0; i < 3; i++) {
+    now += 300_000;
+    await answers.requery();
+  }
+  expect(queries).toBe(7);
 });
 
 test('who comes after the last one left shares a new query, though the old one ends later', async () => {

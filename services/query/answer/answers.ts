@@ -50,7 +50,7 @@ interface Ask {
 
 /**
  * Returns the cache key: the endpoint, the content of its definition and the canonical parameters. It never contains
- * the caller or the form of the address.
+ * the caller, nor which of the endpoint's paths was called.
  */
 function cacheKey(definition: Definition, params: Params): string {
   return `${definition.id}:${definition.hash}:${JSON.stringify(Object.values(params))}`;
@@ -112,7 +112,7 @@ function createKeptAnswers({ cacheLimits, responseMemory }: AnswersOptions) {
     cached.set(kept.answer, kept);
     cache.put(kept.key, kept, kept.answer.bytes, kept.definition, kept.answer.fetchedAt, ask?.owner, ask?.at);
   }
-  /** Reserves memory to convert a large answer: what its query had reserved is released. */
+  /** Reserves memory to convert a large answer: what its query had reserved has been given back by then. */
   async function makeForm(
     answer: Answer,
     format: OtherFormat,
@@ -145,7 +145,7 @@ function createKeptAnswers({ cacheLimits, responseMemory }: AnswersOptions) {
       }
       return await form;
     });
-  /** Counts a large answer while it is compressed: what its query had reserved is released. */
+  /** Counts a large answer while it is compressed: what its query had reserved has been given back by then. */
   async function compress(answer: Answer, encoding: Encoding, owner: string): Promise<Buffer> {
     const giveBack = answer.bytes > SMALL_RESULT_BYTES ? responseMemory.take(answer.bytes, owner) : undefined;
     try {
@@ -261,7 +261,7 @@ export function createAnswers(options: AnswersOptions) {
       const key = cacheKey(definition, params);
       const asked = clock();
       const found = cache.ask(key, asked, owner);
-      if (found?.state === 'fresh') return { answer: found.value.answer, cache: 'hit' };
+      if (found?.isFresh === true) return { answer: found.value.answer, cache: 'hit' };
       try {
         const newerThan = asked - definition.cacheSeconds * 1000;
         const call = { key, definition, params };

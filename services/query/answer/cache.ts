@@ -51,8 +51,8 @@ interface Entry<T> {
 
 interface Found<T> {
   readonly value: T;
-  readonly fetchedAt: number;
-  readonly state: 'fresh' | 'expired';
+  /** false: it may be served only if the query fails with `unavailable` */
+  readonly isFresh: boolean;
 }
 
 interface Limits {
@@ -123,11 +123,7 @@ export function createCache<T>(limits: Limits, random: () => number = Math.rando
       count(entry.owner, -1, -entry.bytes);
       entry.owner = owner;
       count(owner, 1, entry.bytes);
-      return {
-        value: entry.value,
-        fetchedAt: entry.fetchedAt,
-        state: age >= 0 && age < entry.lifetime.cacheSeconds * 1000 ? 'fresh' : 'expired',
-      };
+      return { value: entry.value, isFresh: age >= 0 && age < entry.lifetime.cacheSeconds * 1000 };
     },
     /**
      * Stores a value that is true for the instant `fetchedAt`. `askedBy` is the API key of the waiting caller.
@@ -154,7 +150,7 @@ export function createCache<T>(limits: Limits, random: () => number = Math.rando
       count(owner, 1, entry.bytes);
       evict();
     },
-    /** Adds to the bytes that an entry is charged (for a compressed copy). */
+    /** Adds to the bytes that an entry is charged (for a compressed copy or another form). */
     grow(key: string, value: T, size: number): void {
       const entry = entries.get(key);
       if (entry?.value !== value) return;

@@ -1,5 +1,5 @@
 import type { Reader, ReadResult, StatementSettings } from '../../../common/clickhouse/clickhouse.ts';
-import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
+import { ClickHouseError, refusal } from '../../../common/clickhouse/errors.ts';
 import { codeOf, identifier, oneStatement, quote, tokenize, type Token } from '../../../common/clickhouse/sql.ts';
 import { ApiError, invalidParameters } from '../../../common/http/errors.ts';
 import { members } from '../../../common/json-text.ts';
@@ -273,6 +273,27 @@ async function printAsts(clickhouse: Reader, sql: string, signal: AbortSignal): 
   }
 }
 
+/** No ClickHouseError: for one, the query would run again as one with a large answer, under the same limits. */
+const tooLarge = (name: string, cause: unknown): ApiError =>
+  new ApiError(
+    'timeout',
+    `the query exceeded its limit of size of the answer: ${name} has more than ${SANDBOX_ROWS} rows or 16 MiB`,
+    { cause },
+  );
+
+/**
+ * Starts the limit of time that several statements share. Returns what makes the setting for the next one, in whole
+ * seconds: the embedded engine opens a session for each value. It throws ClickHouseError 159 once the time is over.
+ */
+function startTimeLimit(settings: StatementSettings): () => { readonly max_execution_time: number } {
+  const until = performance.now() + Number(settings['max_execution_time']) * 1000;
+  return () => {
+    const seconds = Math.ceil((until - performance.now()) / 1000);
+    if (seconds <= 0) throw refusal(159, 'Timeout exceeded: the subqueries took all of the time');
+    return { max_execution_time: seconds };
+  };
+}
+
 interface SandboxRun {
   readonly sql: string;
   /** the endpoint's own statement, with `{name:Type}` */
@@ -291,32 +312,32 @@ export async function runSandboxed(
   { sql, statement, params, settings, signal }: SandboxRun,
 ): Promise<ReadResult> {
   const subqueries = namedSubqueries(statement);
-  const isolated = {
-    ...settings,
-    ...ISOLATED_SETTINGS,
-    max_memory_usage: Math.min(Number(settings['max_memory_usage'] ?? SANDBOX_MEMORY_BYTES), SANDBOX_MEMORY_BYTES),
-  };
   checkText(sql);
   const reads = checkAst(await printAsts(clickhouse, sql, signal), subqueries.names);
 
   // the first wall is passed: fetch what the text reads, as the endpoint's own statement
+  const remaining = startTimeLimit(settings);
   const data: Record<string, string> = {};
   const tables: string[] = [];
   let readRows = 0;
   let readBytes = 0;
   for (const [i, name] of [...reads].entries()) {
-    const result = await clickhouse.read({
+    const read = clickhouse.read({
       sql: `${subqueries.with}\nSELECT * FROM ${name}`,
       params,
       format: RESULT_FORMAT,
       settings: {
         ...settings,
         ...EXACT_NUMBERS,
+        ...remaining(),
         limit: SANDBOX_ROWS + 1,
         max_result_rows: SANDBOX_ROWS,
         max_result_bytes: SANDBOX_BYTES,
       },
       signal,
+    });
+    const result = await read.catch((error: unknown) => {
+      throw passedLimit(error) === 'size of the answer' ? tooLarge(name, error) : error;
     });
     const { columns, rows } = tableOf(result.body.toString('utf8'));
     const row = `row_${i}`;
@@ -333,7 +354,12 @@ export async function runSandboxed(
       sql: `${tables.length > 0 ? `WITH ${tables.join(', ')}\n` : ''}SELECT * FROM (\n${sql}\n)`,
       params: data,
       format: RESULT_FORMAT,
-      settings: isolated,
+      settings: {
+        ...settings,
+        ...ISOLATED_SETTINGS,
+        ...remaining(),
+        max_memory_usage: Math.min(Number(settings['max_memory_usage'] ?? SANDBOX_MEMORY_BYTES), SANDBOX_MEMORY_BYTES),
+      },
       isolated: true,
       signal,
     });

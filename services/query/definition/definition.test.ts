@@ -73,6 +73,12 @@ describe('parseDefinition', () => {
       'a.b.sql:2 @other is not a parameter of a.b.yaml',
     ],
     ['a string that is not closed', yaml, `${sql}\n and '`, "a.b.sql:2 Syntax error: ' at position 116 is not closed"],
+    [
+      'a branch for a value that the parameter cannot have: the canonical ones of its enum count',
+      yaml.replace('default: x', 'default: x, x-aliases: { first: x }'),
+      sql.replace('from t', 'from (\n-- only kind: x, first\nselect 1 union all -- only kind: y\nselect 2)'),
+      'a.b.sql:2 Syntax error: "-- only kind: x, first": first is not in the enum of kind, at position 28',
+    ],
     ['two statements', yaml, `${sql}; select 1`, 'a.b.sql:1 Syntax error: the text contains more than one statement'],
     [
       'a parameter that the statement lacks',

@@ -3,8 +3,8 @@ import type { Fragment } from '../statement/branches.ts';
 
 /**
  * A saved endpoint is two files: `<name>.sql`, one SELECT with `@name` parameters, and `<name>.yaml`, what callers see
- * (definition.schema.json). `@now` is reserved: the service binds the instant of the query. Everything here is checked
- * without ClickHouse; check.ts compares the statement's columns with the declared ones.
+ * (definition.schema.json). `@now` is reserved: the service binds the instant of the query. parse-definition.ts checks
+ * what needs no ClickHouse. check.ts asks ClickHouse: columns, the tables that are read, and the sandbox.
  */
 
 export type Format = 'string' | 'timestamp' | 'integer' | 'number' | 'pattern';
@@ -82,7 +82,7 @@ export interface Definition {
   readonly columns: readonly Column[];
   /** the statement with `{name:Type}` for `@name` */
   readonly boundSql: string;
-  /** of boundSql, for statementFor; without unread subqueries unless sandboxed */
+  /** boundSql in pieces, of which branches.ts omits those that a call does not need; only sandboxed with unread subqueries */
   readonly fragments: readonly Fragment[];
   /** of both files: a changed definition shares no cached answer with the former one */
   readonly hash: string;

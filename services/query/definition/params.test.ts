@@ -191,26 +191,25 @@ describe('readParams', () => {
   });
 
   it('knows 64-bit integers and numbers', () => {
-    const definition = {
-      ...get('logs.all'),
-      parameters: [
+    const n = (text: string, format: 'integer' | 'number' = 'integer'): unknown =>
+      readParams(
         {
-          name: 'n',
-          description: '',
-          required: false,
-          format: 'integer' as const,
-          maxLength: 100,
-          aliases: {},
-          examples: [],
+          ...get('logs.all'),
+          parameters: [
+            { name: 'n', description: '', required: false, format, maxLength: 100, aliases: {}, examples: [] },
+          ],
         },
-      ],
-    };
-    const n = (text: string): unknown => readParams(definition, new URLSearchParams({ n: text }));
+        new URLSearchParams({ n: text }),
+      );
     expect(n('9223372036854775807')).toEqual({ params: { n: '9223372036854775807' } });
+    expect(n('-9223372036854775808')).toEqual({ params: { n: '-9223372036854775808' } });
     expect(n('-007')).toEqual({ params: { n: '-7' } });
     expect(n('')).toEqual({ params: { n: null } });
-    for (const text of ['9223372036854775808', '1.0', '1e3', ' 1', 'x'])
+    for (const text of ['9223372036854775808', '-9223372036854775809', '1.0', '1e3', ' 1', 'x'])
       expect(n(text)).toEqual({ mistakes: [{ parameter: 'n', message: 'must be an integer of 64 bits' }] });
+    expect(n('-1.50e3', 'number')).toEqual({ params: { n: '-1500' } });
+    for (const text of ['1e999', '-1e999', 'NaN', 'Infinity', '.5'])
+      expect(n(text, 'number')).toEqual({ mistakes: [{ parameter: 'n', message: 'must be a number' }] });
   });
 });
 

@@ -94,7 +94,8 @@ export function parseDefinition(
   try {
     checkReads(oneStatement(sql));
     used = placeholders(sql);
-    fragmentsOf(sql, names);
+    // for its mistakes only: their positions are those of the file, not of the bound text
+    fragmentsOf(sql, parameters);
   } catch (error) {
     const { message } = error as Error;
     wrongSql(Number(/position (\d+)/.exec(message)?.[1] ?? 0), message);
@@ -114,7 +115,7 @@ export function parseDefinition(
       parameters,
       boundSql,
       // a caller's own SELECT may read any named subquery
-      fragments: fragmentsOf(file.sandboxed === true ? boundSql : withoutUnread(boundSql), names),
+      fragments: fragmentsOf(file.sandboxed === true ? boundSql : withoutUnread(boundSql), parameters),
       hash: createHash('sha256').update(yaml).update('\0').update(sql).digest('base64url'),
       sqlFile,
       yamlFile,

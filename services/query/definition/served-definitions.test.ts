@@ -1,8 +1,11 @@
 import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { createLogger } from '../../../common/logger.ts';
+import { fromSystem } from '../../../common/clickhouse/errors.ts';
+import { createLogger, type Logger } from '../../../common/logger.ts';
 import { temporaryFolder } from '../../../test/harness/temporary-folder.ts';
+import { waitFor } from '../../../test/harness/wait-for.ts';
+import { BUILT_IN } from './definition-files.ts';
 import { serveDefinitions } from './served-definitions.ts';
 
 test('a reload is told with the definitions that are served from then on; of wrong files nothing is told, and the old ones stay', async () => {
@@ -28,4 +31,30 @@ test('a reload is told with the definitions that are served from then on; of wro
   } finally {
     folder.remove();
   }
+});
+
+test('a first check that ClickHouse does not answer is retried; the log says why once, and /readyz too', async () => {
+  let attempts = 0;
+  const lines: unknown[] = [];
+  const warn = (fields: unknown, event: string): void => void lines.push([event, fields]);
+  const served = serveDefinitions(
+    [BUILT_IN],
+    {
+      read: async () => {
+        attempts++;
+        throw fromSystem(Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' }), true, false);
+      },
+    },
+    { ...createLogger('silent'), warn } as unknown as Logger,
+    () => undefined,
+  );
+  expect(await served.check()).toBe('are not checked yet');
+  const stopping = new AbortController();
+  void served.checkFirst(Promise.resolve(), stopping.signal);
+  await waitFor(() => lines.length > 0, 5_000, 'the first failure is logged');
+  const first = attempts;
+  expect(await served.check()).toBe('are not checked yet (ECONNREFUSED)');
+  await waitFor(() => attempts > first, 5_000, 'it is tried again');
+  stopping.abort();
+  expect(lines).toEqual([['endpoints_check_failed', { failures: 1, reason: 'connect ECONNREFUSED' }]]);
 });

@@ -7,6 +7,8 @@ import { readDefinitions, type Definitions } from './definition-files.ts';
 import { refuseMistakes } from './definition.ts';
 
 const RETRY_MS = 1_000;
+/** Of so many failures of the first check, one is logged. */
+const LOG_EVERY = 30;
 
 /**
  * Keeps the definitions that are served, checked against ClickHouse and reloaded on demand. Reads the folders. Throws
@@ -19,7 +21,7 @@ export function serveDefinitions(
   onChange: (definitions: Definitions) => void,
 ) {
   let definitions = readDefinitions(folders);
-  let areChecked = false;
+  let problem: string | undefined = 'are not checked yet';
   /** One reload at a time: files that were read first must not replace newer ones because their check took longer. */
   let reloading: Promise<void> = Promise.resolve();
   async function reloadNow(): Promise<void> {
@@ -35,7 +37,8 @@ export function serveDefinitions(
   }
   return {
     current: (): Definitions => definitions,
-    areChecked: (): boolean => areChecked,
+    /** Undefined once the definitions are checked, else what is wrong. Anybody may read it: no text of ClickHouse. */
+    check: async (): Promise<string | undefined> => problem,
     /** Checks the definitions once the schema exists and ClickHouse answers. Throws StartError for a mistake. */
     async checkFirst(schema: Promise<unknown>, stopping: AbortSignal): Promise<void> {
       try {
@@ -44,15 +47,18 @@ export function serveDefinitions(
         // a start that fails elsewhere closes ClickHouse under the migration
         if (!stopping.aborted) throw error;
       }
-      while (!stopping.aborted) {
+      for (let failures = 1; !stopping.aborted; failures++) {
         try {
           refuseMistakes(await checkDefinitions(clickhouse, definitions.all));
-          areChecked = true;
+          problem = undefined;
           return;
         } catch (error) {
           if (!(error instanceof ClickHouseError)) throw error;
           // ClickHouse was not reached, and will not be, such as if an isolated process cannot be started
           if (error.kind === 'fatal' && error.code === undefined) throw error;
+          problem = `are not checked yet (${error.codeName})`;
+          if (stopping.aborted) break;
+          if (failures % LOG_EVERY === 1) logger.warn({ failures, reason: error.message }, 'endpoints_check_failed');
           await sleep(RETRY_MS);
         }
       }

@@ -141,7 +141,8 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
 
   const servesBrowsers = createBrowserAccess(options.routes);
   function prepare(request: FastifyRequest, reply: FastifyReply): void {
-    // the content of a body decides; Fastify would refuse a header that is no media type, and QUERY without one
+    // the content of a body decides, not its type. Fastify would refuse a content-type that is no media type, and the
+    // method QUERY without one
     request.raw.headers['content-type'] = 'application/octet-stream';
     request.outcome = { endpoint: 'other', cache: '' };
     reply.headers({ ...(servesBrowsers(request) && CORS), ...SAFE, 'x-request-id': request.id, vary: VARY });
@@ -166,12 +167,12 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   for (const method of METHODS)
     if (method !== 'CONNECT' && !app.supportedMethods.includes(method)) app.addHttpMethod(method, { hasBody: true });
   const methods = app.supportedMethods;
-  const get: Get = (url, open, handler) => {
-    app.route({ method: methods, url, config: { allow: ['GET', 'HEAD'], ...(open && { open }) }, handler });
+  const get: Get = (url, config, handler) => {
+    app.route({ method: methods, url, config: { allow: ['GET', 'HEAD'], ...config }, handler });
   };
 
   const serveEndpoint = createServeEndpoint(options);
-  for (const path of ENDPOINT_PATHS) get(path, false, serveEndpoint);
+  for (const path of ENDPOINT_PATHS) get(path, {}, serveEndpoint);
   for (const [path, routes] of Map.groupBy(options.routes, (r) => r.path))
     serveRoutes(app, methods, path, routes, logger);
   for (const [path, routes] of Map.groupBy(options.openRoutes ?? [], (r) => r.path))

@@ -39,8 +39,8 @@ function createLookup({ keys, loader, clock, logger, metrics }: AuthenticationOp
     /** Returns the seconds for which an address stays blocked. Undefined if it is not blocked. */
     blockedFor,
     /**
-     * True if an address is blocked while a newer list is awaited. Keys created a moment ago count as failures until
-     * that list has them. Then they are taken back, and the address may be free again.
+     * True if an address is blocked while callers wait for a newer list. If that list has their keys, `checkKey` takes
+     * their failures back, and the address may be free again.
      */
     mayBeUnblocked: (address: string): boolean => lookups > 0 && blockedFor(address) !== undefined,
     /**
@@ -51,6 +51,7 @@ function createLookup({ keys, loader, clock, logger, metrics }: AuthenticationOp
       let check = presented === undefined ? 'unauthorized' : keys.check(presented, clock());
       if (typeof check === 'object') return check;
       const counts = check === 'unauthorized';
+      // true for the failure that reaches the limit: it alone is reported as the one that blocks
       const blocks = counts && failures.note(request.ip, performance.now());
       if (presented !== undefined) {
         lookups++;

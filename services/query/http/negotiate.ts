@@ -48,7 +48,7 @@ export function preferredFormat(
   const json = named === undefined ? 0 : (weights.get(named) ?? 0);
   const others = (hasCsv(definition) ? (['csv', 'ndjson'] as const) : (['ndjson'] as const))
     .map((format) => ({ format, weight: weights.get(MEDIA_TYPES[format]) ?? 0 }))
-    // a named type goes before a wildcard of the same weight
+    // of equal weight: JSON if it is named, else a named CSV or NDJSON before a wildcard
     .filter(({ weight }) => weight > 0 && (named === JSON_TYPES[0] ? weight > json : weight >= json))
     .toSorted((a, b) => b.weight - a.weight);
   return others[0]?.format;

@@ -1,4 +1,4 @@
-import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyContextConfig, FastifyReply, FastifyRequest } from 'fastify';
 import type { Route } from '../../../common/http/route.ts';
 import { answerProbe } from '../../../common/metrics-server.ts';
 import type { Registry } from '../../../common/metrics.ts';
@@ -19,10 +19,10 @@ export interface OwnPathsOptions {
   readonly serveMetrics: boolean;
 }
 
-/** Serves a GET path. `open`: it needs no key. */
+/** Serves a GET path. */
 export type Get = (
   url: string,
-  open: boolean,
+  config: Pick<FastifyContextConfig, 'open' | 'answered'>,
   handler: (request: FastifyRequest, reply: FastifyReply) => Promise<unknown>,
 ) => void;
 
@@ -35,7 +35,8 @@ export function serveOwnPaths(
   const send = (reply: FastifyReply, type: string, body: string): Promise<unknown> =>
     sendCompressed(reply.headers({ 'content-type': type, 'cache-control': 'no-store' }), body);
   const serveProbe = (url: string, probe: '/livez' | '/readyz' | '/metrics'): void =>
-    get(url, true, async (_, reply) => {
+    // counted by nobody: its 503 is what was asked for, and no failed request
+    get(url, { open: true, answered: () => true }, async (_, reply) => {
       const { status, type, body } = await answerProbe(probe, registry, checks);
       return await send(reply.code(status), type, body);
     });
@@ -49,11 +50,11 @@ export function serveOwnPaths(
       ({ scope }) => scope !== 'admin' || (request.key !== undefined && hasScope(request.key, scope)),
     );
   };
-  get('/openapi.json', true, async (request, reply) => {
+  get('/openapi.json', { open: true }, async (request, reply) => {
     const body = JSON.stringify(openapi(definitions().all, await shown(request)));
     return await send(reply, JSON_TYPE, body);
   });
-  get('/docs', true, async (request, reply) => {
+  get('/docs', { open: true }, async (request, reply) => {
     reply.header('content-security-policy', `${SAFE['content-security-policy']}; style-src 'unsafe-inline'`);
     return await send(reply, 'text/html; charset=utf-8', docsPage(definitions().all, await shown(request)));
   });

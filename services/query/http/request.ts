@@ -11,7 +11,7 @@ declare module 'fastify' {
     /** needs no key */
     open?: true;
     allow?: readonly string[];
-    /** Reports the answer to its route. Returns whether the route counts it. */
+    /** Reports the answer to its route. Returns whether the route counts it, instead of the app. */
     answered?: (request: FastifyRequest, status: number) => boolean;
   }
   interface FastifyRequest {

@@ -67,6 +67,7 @@ export function createServeEndpoint({ definitions, answers, clock, responseMemor
             ? 'no-cache'
             : `private, max-age=${found.cacheSeconds}`,
     });
+    // JSON keeps the header that callers rely on (docs/serving.md)
     if (format !== undefined) reply.header('vary', `${VARY}, Accept`);
     if (answer.truncated) reply.header('x-result-truncated', 'true');
     if (cache !== 'none')

@@ -21,6 +21,12 @@ it('an address is blocked from its last allowed failure to the end of its minute
   ]);
 });
 
+it('an address that was never blocked begins anew, too, when its minute is over', () => {
+  const failures = createFailures(2);
+  for (const at of [0, 60_000, 60_001]) failures.note('a', at);
+  expect(failures.blockedFor('a', 60_002)).toBe(60);
+});
+
 it('a failure that was none is taken back, once and never below none', () => {
   const failures = createFailures(2);
   failures.note('a', 0);
@@ -41,6 +47,8 @@ it('all addresses of an IPv6 network are one, as an IPv4 address in IPv6 notatio
     expect([address, failures.blockedFor(address, 1)]).toEqual([address, 60]);
   for (const address of ['2001:db8:1:3::1', '2001:db8::1:2', '::1', '10.0.0.2'])
     expect([address, failures.blockedFor(address, 1)]).toEqual([address, undefined]);
+  failures.takeBack('2001:db8:1:2::7');
+  expect(failures.blockedFor('2001:db8:1:2::1', 1)).toBeUndefined();
   failures.note('1:2::4:5:6:7:8', 0);
   expect(failures.blockedFor('1:2:0:4::', 1)).toBe(60);
 });

@@ -1,14 +1,16 @@
 import { setImmediate } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import type { ClickHouse, Statement } from '../../../common/clickhouse/clickhouse.ts';
-import { createLogger } from '../../../common/logger.ts';
+import { createLogger, type Logger } from '../../../common/logger.ts';
 import { startKeyLoader } from './key-loader.ts';
-import { createKeyRing, hashKey, type Key } from './key-ring.ts';
+import { KEYS_TRUSTED_MS, createKeyRing, hashKey, type Key } from './key-ring.ts';
 
 const NOW = 1_000_000_000;
 
-function load(read: () => Promise<readonly string[]>) {
+function load(read: () => Promise<readonly string[]>, clock: () => number = () => NOW) {
   const executed: Statement[] = [];
+  const said: string[] = [];
+  const say = (_: unknown, event?: string): void => void said.push(event ?? String(_));
   const clickhouse = {
     async read() {
       const keys = (await read()).map((id) => ({
@@ -24,8 +26,8 @@ function load(read: () => Promise<readonly string[]>) {
     execute: async (statement: Statement) => void executed.push(statement),
   } as unknown as ClickHouse;
   const ring = createKeyRing([]);
-  const loader = startKeyLoader(clickhouse, ring, () => NOW, createLogger('silent'));
-  return { loader, ring, executed };
+  const logger = { ...createLogger('silent'), warn: say, info: say } as unknown as Logger;
+  return { loader: startKeyLoader(clickhouse, ring, clock, logger), ring, executed, said };
 }
 
 const keyOf = (id: string): Key => ({ id, name: id, hash: hashKey(id), scopes: [], projects: [] });
@@ -60,5 +62,48 @@ test('lists are read one at a time: one that was read before never replaces a ne
   reads[1]!.resolve([]);
   await refreshed;
   expect(ring.check('secret of a', NOW)).toBe('unauthorized');
+  await loader.stop();
+});
+
+test('keys that could not be loaded for an hour are not ready, as their callers get 503', async () => {
+  let now = NOW;
+  let isAway = false;
+  const read = async (): Promise<readonly string[]> => {
+    if (isAway) throw new Error('away');
+    return ['a'];
+  };
+  const { loader, ring, said } = load(read, () => now);
+  expect(await loader.check()).toBe('are not loaded yet');
+  await loader.loaded;
+  isAway = true;
+  now += KEYS_TRUSTED_MS;
+  await loader.refresh();
+  await loader.refresh();
+  expect([ring.check('secret of a', now), await loader.check()]).toEqual([{ key: expect.anything() }, undefined]);
+  now++;
+  expect([ring.check('secret of a', now), await loader.check()]).toEqual([
+    'unavailable',
+    'could not be loaded for an hour',
+  ]);
+  isAway = false;
+  await loader.refresh();
+  expect([await loader.check(), said]).toEqual([undefined, ['keys_load_failed', 'keys_load_recovered']]);
+  await loader.stop();
+});
+
+test('that keys cannot be loaded at the start is logged at the second time: first there may be no table', async () => {
+  let isAway = true;
+  const { loader, said } = load(async () => {
+    if (isAway) throw new Error('no right');
+    return [];
+  });
+  await loader.refresh();
+  expect(said).toEqual([]);
+  await loader.refresh();
+  await loader.refresh();
+  expect(said).toEqual(['keys_load_failed']);
+  isAway = false;
+  await loader.refresh();
+  expect(said).toEqual(['keys_load_failed', 'keys_load_recovered']);
   await loader.stop();
 });

@@ -4,7 +4,7 @@ import type { Clock } from '../../../common/clock.ts';
 import { within } from '../../../common/lifecycle/within.ts';
 import type { Logger } from '../../../common/logger.ts';
 import { noteUses, readKeys } from './key-table.ts';
-import type { Key, KeyRing } from './key-ring.ts';
+import { KEYS_TRUSTED_MS, type Key, type KeyRing } from './key-ring.ts';
 
 /**
  * Keeps the key ring equal to the table. It loads every few seconds, so a revocation takes effect everywhere within
@@ -17,6 +17,8 @@ const LOAD_SPACING_MS = 250;
 const PATIENCE_MS = 1_000;
 const NOTE_USES_EVERY_MS = 60_000;
 
+const reasonOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
+
 export type KeyLoader = ReturnType<typeof startKeyLoader>;
 
 /**
@@ -27,8 +29,9 @@ export function startKeyLoader(clickhouse: ClickHouse, ring: KeyRing, clock: Clo
   /** when each key was used last, since the last save */
   let uses = new Map<string, number>();
   const { promise: firstLoad, resolve: onFirstLoad } = Promise.withResolvers<void>();
-  let loaded = false;
-  let failing = false;
+  let loadedAt = Number.NEGATIVE_INFINITY;
+  /** failed loads since the last list; it begins at minus one: the first may come before the table, and is not reported */
+  let failures = -1;
   let running: Promise<void> = Promise.resolve();
   let next: Promise<void> | undefined;
   let beganAt = Number.NEGATIVE_INFINITY;
@@ -40,14 +43,12 @@ export function startKeyLoader(clickhouse: ClickHouse, ring: KeyRing, clock: Clo
       known.clear();
       for (const key of keys) known.add(key.id);
       ring.load(keys, asOf);
-      if (failing && loaded) logger.info('keys_load_recovered');
-      failing = false;
-      loaded = true;
+      if (failures > 0) logger.info('keys_load_recovered');
+      failures = 0;
+      loadedAt = asOf;
       onFirstLoad();
     } catch (error) {
-      if (!failing && loaded)
-        logger.warn({ reason: error instanceof Error ? error.message : String(error) }, 'keys_load_failed');
-      failing = true;
+      if (++failures === 1) logger.warn({ reason: reasonOf(error) }, 'keys_load_failed');
     }
   }
   /** Returns the load that begins next. Loads run one at a time, so an old list never replaces a newer one. */
@@ -71,7 +72,7 @@ export function startKeyLoader(clickhouse: ClickHouse, ring: KeyRing, clock: Clo
     try {
       await noteUses(clickhouse, used);
     } catch (error) {
-      logger.warn({ reason: error instanceof Error ? error.message : String(error) }, 'key_use_update_failed');
+      logger.warn({ reason: reasonOf(error) }, 'key_use_update_failed');
     }
   }
   void loadNext();
@@ -83,9 +84,10 @@ export function startKeyLoader(clickhouse: ClickHouse, ring: KeyRing, clock: Clo
     noteUse: (key: Key, now: number): void => void uses.set(key.id, now),
     /** resolves with the first list that is loaded */
     loaded: firstLoad,
-    /** Undefined if the list has been loaded, else what is wrong. */
+    /** Undefined while the list counts, else what is wrong. */
     async check(): Promise<string | undefined> {
-      return loaded ? undefined : 'are not loaded yet';
+      if (clock() - loadedAt <= KEYS_TRUSTED_MS) return undefined;
+      return loadedAt === Number.NEGATIVE_INFINITY ? 'are not loaded yet' : 'could not be loaded for an hour';
     },
     /** Saves the last uses and stops. */
     async stop(): Promise<void> {

@@ -41,6 +41,14 @@ describe('the key ring', () => {
     expect(ring.check('secret of a', NOW + 1)).toBe('unauthorized');
   });
 
+  it('compares the whole hash', () => {
+    const hash = Buffer.from(hashKey('x'));
+    hash[31]! ^= 1;
+    const ring = createKeyRing([]);
+    ring.load([key('a', { hash })], NOW);
+    expect(ring.check('x', NOW)).toBe('unauthorized');
+  });
+
   it('lets a key expire to the millisecond', () => {
     const ring = createKeyRing([]);
     ring.load([key('a', { expiresAt: NOW + 1000 })], NOW);
@@ -70,6 +78,7 @@ describe('what a key may', () => {
     ['query, no endpoint', key('k'), undefined, 'not_found'],
     ['one endpoint, that', key('k', { scopes: ['query:logs.all'] }), logs, undefined],
     ['one endpoint, another', key('k', { scopes: ['query:usage.api-counts'] }), logs, 'forbidden'],
+    ['one endpoint, that with a longer name', key('k', { scopes: ['query:logs'] }), logs, 'forbidden'],
     ['one endpoint, none', key('k', { scopes: ['query:logs.all'] }), undefined, 'forbidden'],
     ['ingest', key('k', { scopes: ['ingest'] }), logs, 'forbidden'],
     ['nothing', key('k', { scopes: [] }), undefined, 'forbidden'],

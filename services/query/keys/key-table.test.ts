@@ -1,13 +1,16 @@
 import { expect, test } from 'vitest';
 import type { ClickHouse, Statement } from '../../../common/clickhouse/clickhouse.ts';
 import { hashKey } from './key-ring.ts';
-import { rotateKey } from './key-table.ts';
+import { listKeys, readKeys, rotateKey } from './key-table.ts';
 
 const NOW = Date.UTC(2026, 2, 1);
 const HOUR_MS = 3_600_000;
 
-/** A table with one key that expires then. */
-function tableWith(expires_at: number | null): { readonly clickhouse: ClickHouse; readonly executed: Statement[] } {
+/** A table with one key that expires then, and ends as a key that was rotated or revoked. */
+function tableWith(
+  expires_at: number | null,
+  revoked_at: number | null = null,
+): { readonly clickhouse: ClickHouse; readonly executed: Statement[] } {
   const executed: Statement[] = [];
   const row = {
     id: 'a',
@@ -16,7 +19,7 @@ function tableWith(expires_at: number | null): { readonly clickhouse: ClickHouse
     scopes: ['query'],
     projects: ['p'],
     created_at: 0,
-    revoked_at: null,
+    revoked_at,
     last_used_at: null,
   };
   const clickhouse = {
@@ -52,4 +55,18 @@ test('a key ends when the overlap does, or at its own expiry if that is earlier;
       { old_id: 'a', ends_at: NOW + HOUR_MS, hash: hashKey(rotated!.key).toString('hex'), expires_at: expiresAt },
     ]);
   }
+});
+
+test.each([
+  ['at its expiry', 1, null, 1],
+  ['at the end of its overlap', null, 2, 2],
+  ['at whichever is earlier', 3, 4, 3],
+  ['at whichever is earlier', 6, 5, 5],
+  ['never', null, null, undefined],
+])('a key is listed and trusted with its end: %s', async (_, expiresAt, revokedAt, end) => {
+  const { clickhouse } = tableWith(expiresAt, revokedAt);
+  expect(await readKeys(clickhouse, 0)).toMatchObject([{ expiresAt: end }]);
+  expect(await listKeys(clickhouse, 0)).toMatchObject([
+    { expires_at: end === undefined ? null : new Date(end).toISOString() },
+  ]);
 });

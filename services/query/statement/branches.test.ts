@@ -10,9 +10,10 @@ const sql = `WITH 1 AS x SELECT * FROM (
   union all
   /* kept */ SELECT 3
 ) ORDER BY x`;
+const named = [{ name: 'interval' }, { name: 'project' }];
 const compact = (text: string): string => text.replace(/--.*\n|\/\*.*?\*\//g, '').replaceAll(/\s+/g, ' ');
 const of = (params: Record<string, string | null>, statement = sql): string =>
-  compact(statementFor(fragmentsOf(statement, ['interval', 'project']), params));
+  compact(statementFor(fragmentsOf(statement, named), params));
 
 describe('branches', () => {
   test.each([
@@ -49,6 +50,6 @@ describe('branches', () => {
     ['-- only interval: a\nSELECT 1', /must begin a branch/],
     ['SELECT * FROM (-- only interval: a\nSELECT 1 UNION DISTINCT SELECT 2)', /is only for UNION ALL/],
   ])('%s is refused', (statement, message) => {
-    expect(() => fragmentsOf(statement, ['interval', 'project'])).toThrow(message);
+    expect(() => fragmentsOf(statement, named)).toThrow(message);
   });
 });

@@ -1,5 +1,6 @@
 import { refusal } from '../../../common/clickhouse/errors.ts';
 import { tokenize } from '../../../common/clickhouse/sql.ts';
+import type { Parameter } from '../definition/definition.ts';
 import { compilePattern } from '../definition/pattern.ts';
 
 /**
@@ -23,16 +24,19 @@ interface Condition {
   readonly holds: (value: string | null | undefined) => boolean;
 }
 
+/** A parameter that conditions may use, with its enum if it has one. */
+type Named = Pick<Parameter, 'name' | 'values'>;
+
 /** Text, or the branches of a UNION ALL with comments. */
 export type Fragment = string | readonly Branch[];
 
 const COMMENT = /^--\s*only\s+(.*)$/s;
 
 /**
- * Splits a statement into fragments, by ClickHouse's own token rules. `parameters` are the names that conditions may use.
+ * Splits a statement into fragments, by ClickHouse's own token rules. `parameters` are those that conditions may use.
  * Throws ClickHouseError 62 `... at position N` for a comment that is no condition, or that does not begin a branch.
  */
-export function fragmentsOf(sql: string, parameters: readonly string[]): Fragment[] {
+export function fragmentsOf(sql: string, parameters: readonly Named[]): Fragment[] {
   const tokens = tokenize(sql);
   const fragments: Fragment[] = [];
   let from = 0;
@@ -100,13 +104,18 @@ function wrong(message: string, position: number): Error {
   return refusal(62, `Syntax error: ${message}, at position ${position + 1}`);
 }
 
-function conditionOf(said: string, parameters: readonly string[], position: number): Condition {
+function conditionOf(said: string, parameters: readonly Named[], position: number): Condition {
   const [, parameter, operator, operand] = /^([A-Za-z_]\w*)\s*(:|!~|~)\s*(.+)$/.exec(said) ?? [];
   if (parameter === undefined || operand === undefined)
     throw wrong(`"-- only ${said}" is none of "name: value, value", "name ~ pattern", "name !~ pattern"`, position);
-  if (!parameters.includes(parameter)) throw wrong(`"-- only ${said}": ${parameter} is no parameter`, position);
+  const named = parameters.find((p) => p.name === parameter);
+  if (named === undefined) throw wrong(`"-- only ${said}": ${parameter} is no parameter`, position);
   if (operator === ':') {
     const values = operand.split(',').map((v) => v.trim());
+    // an alias too: the statement gets the value that it stands for
+    const unknown = values.find((v) => named.values?.includes(v) === false);
+    if (unknown !== undefined)
+      throw wrong(`"-- only ${said}": ${unknown} is not in the enum of ${parameter}`, position);
     return { parameter, holds: (value) => value !== null && value !== undefined && values.includes(value) };
   }
   let matches: (text: string) => boolean;

@@ -213,7 +213,10 @@ describe('with ClickHouse away', () => {
     const ready = await send(service.address, '/readyz');
     expect([ready.status, JSON.parse(ready.text)]).toEqual([
       503,
-      { status: 'not_ready', checks: { clickhouse: 'does not answer', endpoints: 'ok', keys: 'ok' } },
+      {
+        status: 'not_ready',
+        checks: { clickhouse: 'does not answer', endpoints: 'ok', keys: 'could not be loaded for an hour' },
+      },
     ]);
     expect((await send(service.address, '/livez')).status).toBe(200);
     await comeUp();

@@ -65,7 +65,9 @@ WITH
         WHERE project = @project AND timestamp <= moment + toIntervalHour(1)
     ),
     codes AS (SELECT status_code, count() AS n FROM edge GROUP BY status_code),
-    beyond_json AS (SELECT avgIf(1, id = '') AS nan, toUInt128(pow(2, 70)) AS wide, toDecimal128('12345678901234567.25', 2) AS exact FROM edge)
+    beyond_json AS (SELECT avgIf(1, id = '') AS nan, toUInt128(pow(2, 70)) AS wide, toDecimal128('12345678901234567.25', 2) AS exact FROM edge),
+    many AS (SELECT arrayJoin(range(20001)) AS i FROM codes LIMIT 20001),
+    just_enough AS (SELECT i FROM many LIMIT 20000)
 SELECT id, timestamp FROM edge ORDER BY timestamp
 `,
   );
@@ -211,6 +213,14 @@ describe.each([
   it('of an endpoint that is not sandboxed, `sql` is ignored like any unknown parameter', async () => {
     const reply = await call(of(), 'logs.all', { project: 'p', sql: 'SELECT * FROM api_keys' });
     expect([reply.status, reply.headers['x-ignored-parameters'], reply.rows.length]).toEqual([200, 'sql', 4]);
+  });
+
+  it('a subquery that is too large is named', async () => {
+    expect((await ask('SELECT count() AS n FROM just_enough', 'p', of())).rows).toEqual([{ n: 20_000 }]);
+    expect((await ask('SELECT count() AS n FROM many', 'p', of())).error).toMatchObject({
+      code: 'timeout',
+      message: 'the query exceeded its limit of size of the answer: many has more than 20000 rows or 16 MiB',
+    });
   });
 });
 

@@ -1,11 +1,11 @@
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useState } from 'preact/hooks';
 import { mayCall } from '../../wire.ts';
 import { call, CallError, callJson, type Answer } from '../api.ts';
 import { Chart } from '../chart.ts';
 import { bytes, duration, number, shellWord, timestamp, type Zone } from '../format.ts';
 import { html, type View } from '../html.ts';
 import { Copy, Empty, Failure, Table, useWork } from '../parts.ts';
-import { addressOf, go, type Place } from '../route.ts';
+import { addressOf, go, queryOf, type Place } from '../route.ts';
 import { Events, isEntries, Tree } from './events.ts';
 import { Form } from './form.ts';
 import { Digits, parseExactly } from './json.ts';
@@ -23,12 +23,15 @@ interface Props {
 export function Explore({ place, zone, scopes }: Props): View {
   const [endpoints, setEndpoints] = useState<readonly Endpoint[] | undefined>(undefined);
   const loading = useWork();
-  useEffect(() => {
-    void loading.run(async () => setEndpoints(endpointsOf(await callJson<Specification>('/openapi.json'))));
-  }, []);
+  const load = (): void =>
+    void loading.run(async (signal) =>
+      setEndpoints(endpointsOf(await callJson<Specification>('/openapi.json', { signal }))),
+    );
+  useEffect(load, []);
   if (loading.error !== undefined)
     return html`<h1>Explore</h1>
-      <${Failure} error=${loading.error} />`;
+      <${Failure} error=${loading.error} />
+      <p><button type="button" onClick=${load}>Try again</button></p>`;
   if (endpoints === undefined)
     return html`<h1>Explore</h1>
       <p class="quiet">Reading the endpoints…</p>`;
@@ -65,41 +68,23 @@ interface AskedProps extends Pick<Props, 'place' | 'zone'> {
 
 function Asked({ endpoint, place, zone }: AskedProps): View {
   const values = Object.fromEntries(endpoint.parameters.map((p) => [p.name, place.params.get(p.name) ?? '']));
-  const query = new URLSearchParams(Object.entries(values).filter(([, value]) => value !== '')).toString();
+  const query = queryOf(values);
   const isComplete = endpoint.parameters.every((p) => !p.isRequired || values[p.name] !== '');
   const [shown, setShown] = useState<Shown | undefined>(undefined);
-  const [error, setError] = useState<unknown>(undefined);
-  const [isBusy, setIsBusy] = useState(false);
-  const running = useRef<AbortController | undefined>(undefined);
-
-  async function ask(): Promise<void> {
-    running.current?.abort();
-    const mine = new AbortController();
-    running.current = mine;
-    setIsBusy(true);
-    try {
-      const answer = await call(`${endpoint.path}${query === '' ? '' : `?${query}`}`, { signal: mine.signal });
+  const { isBusy, error, run } = useWork();
+  const ask = (): void =>
+    void run(async (signal) => {
+      if (!isComplete) return setShown(undefined);
+      const answer = await call(`${endpoint.path}${query === '' ? '' : `?${query}`}`, { signal });
       const { result } = parseExactly(answer.text) as { result: readonly Row[] };
       setShown({ query, answer, rows: result });
-      setError(undefined);
-    } catch (failure) {
-      if (mine.signal.aborted) return;
-      setError(failure);
-      setShown(undefined);
-    }
-    if (running.current === mine) setIsBusy(false);
-  }
-  useEffect(() => {
-    setError(undefined);
-    if (isComplete) void ask();
-    else setShown(undefined);
-    return () => running.current?.abort();
-  }, [query]);
+    });
+  useEffect(ask, [query]);
 
   const onAsk = (entered: Readonly<Record<string, string>>): void => {
-    const address = addressOf('explore', endpoint.name, entered);
-    if (address === location.hash) void ask();
-    else go(address);
+    go(addressOf('explore', endpoint.name, entered));
+    // another address may hold the same call
+    if (queryOf(entered) === query) ask();
   };
   return html`<p class="description">${endpoint.description.split('\n\n')[0]}</p>
     <${Form}
@@ -173,7 +158,7 @@ function Cell({ name, value, zone }: { readonly name: string; readonly value: un
   if (seconds !== undefined) return html`<span class="when" title=${value}>${timestamp(seconds * 1e6, zone)}</span>`;
   if (name === 'timestamp' && typeof value === 'number')
     return html`<span class="when" title=${String(value)}>${timestamp(value, zone)}</span>`;
-  if (typeof value === 'number') return number(value);
+  if (typeof value === 'number') return Number.isInteger(value) ? value.toLocaleString('en') : String(value);
   if (value instanceof Digits) return value.source;
   if (typeof value === 'object') return html`<${Tree} name="" value=${value} depth=${9} />`;
   return typeof value === 'string' ? value : JSON.stringify(value);

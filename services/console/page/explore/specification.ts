@@ -12,17 +12,13 @@ interface Operation {
     readonly description?: string;
     readonly schema?: Schema;
   }[];
-  readonly responses?: Readonly<Record<string, { readonly content?: Readonly<Record<string, { schema?: Schema }>> }>>;
 }
 
 interface Schema {
-  readonly description?: string;
   readonly enum?: readonly string[];
   readonly examples?: readonly string[];
   readonly default?: string;
   readonly format?: string;
-  readonly properties?: Readonly<Record<string, Schema>>;
-  readonly items?: Schema;
 }
 
 export interface Parameter {
@@ -43,8 +39,6 @@ export interface Endpoint {
   readonly path: string;
   readonly description: string;
   readonly parameters: readonly Parameter[];
-  /** by name */
-  readonly columns: Readonly<Record<string, string>>;
 }
 
 const PREFIX = '/api/endpoints/';
@@ -56,14 +50,11 @@ export function endpointsOf({ paths }: Specification): Endpoint[] {
     .sort((a, b) => (a.name < b.name ? -1 : 1));
 }
 
-function endpointOf(path: string, { description = '', parameters = [], responses }: Operation): Endpoint {
-  const answer = responses?.['200']?.content?.['application/json']?.schema;
-  const columns = answer?.properties?.['result']?.items?.properties ?? {};
+function endpointOf(path: string, { description = '', parameters = [] }: Operation): Endpoint {
   return {
     name: path.slice(PREFIX.length),
     path,
     description,
-    columns: Object.fromEntries(Object.entries(columns).map(([name, column]) => [name, column.description ?? ''])),
     parameters: parameters
       .filter((p) => p.in === 'query')
       .map(({ name, required = false, description: text = '', schema = {} }) => {

@@ -3,8 +3,8 @@ import type { DeadLetterPage, DeadLetterRow, DeadLetterTotal, ReplayResult } fro
 import { callJson } from '../api.ts';
 import { outcomeText, type Zone } from '../format.ts';
 import { html, onValue, type View } from '../html.ts';
-import { Empty, Failure, Table, type Column } from '../parts.ts';
-import { addressOf, go, type Place } from '../route.ts';
+import { Empty, Failure, Table, useWork, type Column } from '../parts.ts';
+import { addressOf, go, queryOf, type Place } from '../route.ts';
 import { Letter } from './letter.ts';
 
 interface Props {
@@ -23,36 +23,23 @@ export function DeadLetters({ place, zone, totals }: Props): View {
     reason: place.params.get('reason') ?? '',
     open: place.params.get('open') ?? 'true',
   };
-  const query = new URLSearchParams(
-    Object.entries({ ...filter, limit: PAGE_LETTERS }).filter(([, value]) => value !== ''),
-  ).toString();
+  const query = queryOf({ ...filter, limit: PAGE_LETTERS });
   const [pages, setPages] = useState<readonly DeadLetterPage[]>([]);
-  const [error, setError] = useState<unknown>(undefined);
-  const [isBusy, setIsBusy] = useState(false);
   const [shown, setShown] = useState<DeadLetterRow | undefined>(undefined);
-  const asked = useRef('');
-
-  async function load(before: readonly DeadLetterPage[], of: string): Promise<void> {
-    asked.current = of;
-    setIsBusy(true);
-    const after = before.at(-1)?.next ?? '';
-    try {
-      const page = await callJson<DeadLetterPage>(`/api/dead-letters?${of}${after === '' ? '' : `&after=${after}`}`);
-      // another filter may have been chosen meanwhile
-      if (asked.current === of) {
-        setPages([...before, page]);
-        setError(undefined);
-      }
-    } catch (failure) {
-      if (asked.current === of) setError(failure);
-    }
-    if (asked.current === of) setIsBusy(false);
-  }
-  const reload = (): void => {
-    setPages([]);
-    void load([], query);
-  };
-  useEffect(reload, [query]);
+  const { isBusy, error, run } = useWork();
+  const load = (before: readonly DeadLetterPage[]): void =>
+    void run(async (signal) => {
+      setPages(before);
+      const after = before.at(-1)?.next ?? '';
+      const path = `/api/dead-letters?${query}${after === '' ? '' : `&after=${after}`}`;
+      const page = await callJson<DeadLetterPage>(path, { signal });
+      setPages([...before, page]);
+    });
+  useEffect(() => load([]), [query]);
+  // another filter may be chosen before a replay ends
+  const latest = useRef(load);
+  latest.current = load;
+  const reload = (): void => latest.current([]);
 
   const rows = pages.flatMap((p) => p.result);
   return html`<h1>Dead letters</h1>
@@ -82,7 +69,7 @@ export function DeadLetters({ place, zone, totals }: Props): View {
     }
     ${rows.length === 0 && !isBusy && error === undefined && totals?.length !== 0 && html`<${Empty} title="No dead letter matches." />`}
     ${isBusy && html`<p class="quiet" aria-live="polite">Loading…</p>`}
-    ${!isBusy && (pages.at(-1)?.next ?? null) !== null && html`<p><button type="button" onClick=${() => void load(pages, query)}>Load ${PAGE_LETTERS} more</button> <span class="quiet">${rows.length.toLocaleString('en')} loaded</span></p>`}
+    ${!isBusy && (pages.at(-1)?.next ?? null) !== null && html`<p><button type="button" onClick=${() => load(pages)}>Load ${PAGE_LETTERS} more</button> <span class="quiet">${rows.length.toLocaleString('en')} loaded</span></p>`}
     ${shown !== undefined && html`<${Letter} letter=${shown} zone=${zone} onClose=${() => setShown(undefined)} onReplayed=${reload} />`}`;
 }
 
@@ -214,18 +201,11 @@ function ReplayAll({
   readonly onDone: () => void;
 }): View {
   const [progress, setProgress] = useState<Progress | undefined>(undefined);
-  const [error, setError] = useState<unknown>(undefined);
+  const { isBusy, error, run } = useWork();
   const stop = useRef(false);
-  useEffect(
-    () => () => {
-      stop.current = true;
-    },
-    [],
-  );
 
-  async function replay(): Promise<void> {
+  async function replay(gone: AbortSignal): Promise<void> {
     stop.current = false;
-    setError(undefined);
     const outcomes: Record<string, number> = {};
     let tried = 0;
     let after: string | null = null;
@@ -245,23 +225,23 @@ function ReplayAll({
         }
         after = next;
         tell('running');
-      } while (after !== null && !stop.current);
+      } while (after !== null && !stop.current && !gone.aborted);
       tell(after === null ? 'done' : 'stopped');
     } catch (failure) {
-      setError(failure);
       tell('stopped');
+      throw failure;
+    } finally {
+      if (!gone.aborted) onDone();
     }
-    onDone();
   }
 
   if (topic === '') return html`<p class="quiet">Choose a topic to replay its letters.</p>`;
-  const isRunning = progress?.state === 'running';
   return html`<div class="replay">
-    <button type="button" class="primary" disabled=${isRunning || open === 0} onClick=${() => void replay()}>
+    <button type="button" class="primary" disabled=${isBusy || open === 0} onClick=${() => void run(replay)}>
       ${open === 0 ? 'Nothing to replay' : `Replay ${open?.toLocaleString('en') ?? 'all'} of ${topic}${reason === '' ? '' : `, ${reason}`}`}
     </button>
     ${
-      isRunning &&
+      isBusy &&
       html`<button
         type="button"
         onClick=${() => {

@@ -29,7 +29,9 @@ export function Keys({ zone }: { readonly zone: Zone }): View {
   const [asked, setAsked] = useState<Asked | undefined>(undefined);
   const loading = useWork();
   const load = (): void =>
-    void loading.run(async () => setKeys((await callJson<{ keys: readonly ListedKey[] }>('/api/keys')).keys));
+    void loading.run(async (signal) =>
+      setKeys((await callJson<{ keys: readonly ListedKey[] }>('/api/keys', { signal })).keys),
+    );
   useEffect(() => {
     load();
     callJson<Specification>('/openapi.json').then(
@@ -65,7 +67,7 @@ export function Keys({ zone }: { readonly zone: Zone }): View {
     }
     ${
       made !== undefined &&
-      html`<${Dialog} title=${`The key ${made.name}`} onClose=${() => setMade(undefined)}
+      html`<${Dialog} title=${`The key ${made.name}`} isKept=${true} onClose=${() => setMade(undefined)}
         ><p>Copy it now: it is not shown again.</p>
         <div class="curl"><code id="made-key">${made.key}</code><${Copy} text=${made.key} label="Copy" /></div
       ><//>`

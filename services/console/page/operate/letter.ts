@@ -22,7 +22,9 @@ export function Letter({ letter, zone, onClose, onReplayed }: Props): View {
   const replaying = useWork();
   useEffect(() => {
     const path = `/api/dead-letters/${encodeURIComponent(topic)}/${partition}/${offset}?incarnation=${incarnation}`;
-    void loading.run(async () => setContent((await callJson<{ result: DeadLetterBytes }>(path)).result));
+    void loading.run(async (signal) =>
+      setContent((await callJson<{ result: DeadLetterBytes }>(path, { signal })).result),
+    );
   }, [topic, incarnation, partition, offset]);
   const replay = (): Promise<void> =>
     replaying.run(async () => {

@@ -1,4 +1,5 @@
 import type { AlertStatus } from '../../wire.ts';
+import { sentence } from '../format.ts';
 import { html, type View } from '../html.ts';
 
 const words = { firing: 'fires', pending: 'is about to fire', ok: 'is fine', unknown: 'is not known here' } as const;
@@ -46,8 +47,6 @@ export function Alerts({ alerts }: { readonly alerts: readonly AlertStatus[] }):
     </details>
   </section>`;
 }
-
-const sentence = (text: string): string => `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
 
 /** Renders the runbook's Markdown as far as it is used there: code. */
 function inline(text: string): View {

@@ -22,28 +22,36 @@ const RANGES = [
 
 /** Shows the last hour of the system, live. */
 export function Overview({ status, zone }: Omit<Props, 'shown'>): View {
-  const { system } = status;
+  const { system, key } = status;
+  // requests are counted for all projects together, so such a key learns nothing of them
+  const isLimited = key.projects.length > 0;
+  const sees = isLimited
+    ? 'is limited to projects. Charts of requests need a key for all projects.'
+    : 'sees the endpoints that it may call.';
   const [chosen, setChosen] = useState<number | undefined>(undefined);
   // if the system has just started, an hour would be an empty chart
   const shown = chosen ?? RANGES.map(([, steps]) => steps).find((steps) => steps >= knownSteps(status)) ?? status.steps;
   return html`<div class="heading">
       <h1>Overview</h1>
-      <span class="group" role="group" aria-label="Time that the charts show"
+      ${
+        !isLimited &&
+        html`<span class="group" role="group" aria-label="Time that the charts show"
         >${RANGES.map(([name, steps]) => html`<button type="button" class="small" aria-pressed=${shown === steps} onClick=${() => setChosen(steps)}>${name}</button>`)}</span
-      >
+      >`
+      }
     </div>
     ${
       system === null
         ? html`<p class="note">
-            Your key <b>${status.key.name}</b> sees the endpoints that it may call. Traffic, lag, dead letters, rollups
-            and alerts need a key with the scope <code>admin</code>.
+            Your key <b>${key.name}</b> ${sees} Traffic, lag, dead letters, rollups and alerts need a key with the
+            scope <code>admin</code>.
           </p>`
         : html`${!system.store_answers && html`<p class="note bad" role="alert">${system.store_seen_at === null ? 'ClickHouse does not answer yet.' : `ClickHouse has not answered since ${clock(system.store_seen_at, zone)}. What it knows is shown as of then.`}</p>`}
             <${Tiles} system=${system} status=${status} />
             <${Alerts} alerts=${system.alerts} />
             <${Traffic} system=${system} status=${status} zone=${zone} shown=${shown} />`
     }
-    <${Requests} status=${status} zone=${zone} shown=${shown} />
+    ${!isLimited && html`<${Requests} status=${status} zone=${zone} shown=${shown} />`}
     ${
       system !== null &&
       html`<${Topics} topics=${system.topics} status=${status} />
