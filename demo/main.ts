@@ -81,7 +81,7 @@ await runProcess(
         sender.send(pace.due(now, sender.room()).map((micros) => traffic.next(micros)));
         if (now >= nextProgress) {
           progress(`${Math.round((now - started) / 1000)} s`);
-          nextProgress += PROGRESS_MS;
+          nextProgress = now + PROGRESS_MS;
           void look().then((seen) => (visible = seen));
         }
         if (now >= until) {

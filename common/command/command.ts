@@ -2,14 +2,16 @@ import type { ClickHouse } from '../clickhouse/clickhouse.ts';
 import type { SettingName, Settings } from '../config/settings.ts';
 import type { Logger } from '../logger.ts';
 
-/** How long a running service may work on a command, milliseconds. */
-export const COMMAND_TIMEOUT_MS = 600_000;
+/** How long a running service may work on a command, milliseconds: a replay of two million letters takes a day. */
+export const COMMAND_TIMEOUT_MS = 86_400_000;
 
 /** What a command gets, in the process that has the engine open. */
 export interface CommandContext {
   readonly clickhouse: ClickHouse;
   readonly settings: Settings;
   readonly logger: Logger;
+  /** fires when the caller of a running service leaves: what is repeated for each of many things stops */
+  readonly signal?: AbortSignal;
 }
 
 /** An option of a command line: `--name` alone, or with a value that help shows as `value`. */

@@ -84,6 +84,29 @@ test('a service that runs no commands is told from one that refuses, and the ope
   expect(written.mock.calls.join('')).toContain(hint);
 });
 
+test('a service may work on a command for hours, and a limit that passes is named', async () => {
+  const limits: number[] = [];
+  const timeout = AbortSignal.timeout.bind(AbortSignal);
+  vi.spyOn(AbortSignal, 'timeout').mockImplementation((ms) => {
+    limits.push(ms);
+    return timeout(50);
+  });
+  vi.stubEnv('CLICKHOUSE_URL', undefined);
+  const server = createServer(() => undefined);
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  const { port } = server.address() as AddressInfo;
+  vi.stubEnv('HOST', '127.0.0.1');
+  vi.stubEnv('PORT', String(port));
+  const written = vi.spyOn(process.stderr, 'write').mockReturnValue(true);
+  const { needs: _, ...asking } = command;
+  await runCommandLine(asking, ['--url', `http://127.0.0.1:${port}`]);
+  await runCommandLine(asking, []);
+  server.closeAllConnections();
+  server.close();
+  expect(limits).toEqual([86_400_000, 30_000]);
+  expect(written.mock.calls.join('\n')).toMatch(/ gave no answer within 86400 s\n.* gave no answer within 30 s\n/s);
+});
+
 test('JSON text of a command is printed as it is, and any other result as JSON', async () => {
   const server = createServer((_, response) => {
     response.end('{"result":{"a":1}}');

@@ -17,6 +17,8 @@ import { helpOf, readCommandLine } from './command-line.ts';
 import { COMMAND_TIMEOUT_MS, type Command } from './command.ts';
 import { printable } from './printable.ts';
 
+/** How long a listener may take for its proof, milliseconds. */
+const PROOF_TIMEOUT_MS = 30_000;
 /** What to do about npm run query, which is no npm start. */
 const WITHOUT_COMMANDS = 'set CLICKHOUSE_URL to the ClickHouse that it uses';
 
@@ -199,11 +201,18 @@ function connectTo(url: string, certificate: string | undefined) {
       again: boolean,
     ): Promise<Answer> =>
       new Promise((resolve, reject) => {
-        const signal = AbortSignal.timeout(COMMAND_TIMEOUT_MS);
+        const limitMs = method === 'POST' ? COMMAND_TIMEOUT_MS : PROOF_TIMEOUT_MS;
+        const signal = AbortSignal.timeout(limitMs);
         const request = client.request(new URL(path, url), { method, agent, headers, signal });
-        request.once('error', reject);
+        const fail = (error: Error): void =>
+          reject(
+            signal.aborted
+              ? new StartError(`the service at ${url} gave no answer within ${limitMs / 1000} s`, { cause: error })
+              : error,
+          );
+        request.once('error', fail);
         request.once('response', (response) => {
-          text(response).then((all) => resolve({ status: response.statusCode ?? 0, text: all }), reject);
+          text(response).then((all) => resolve({ status: response.statusCode ?? 0, text: all }), fail);
         });
         // send nothing before the socket is known
         request.once('socket', (socket) => {

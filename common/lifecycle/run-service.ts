@@ -10,7 +10,7 @@ export interface ServiceContext<Needed extends SettingName> {
   readonly registry: Registry;
   /** Hands over a component as soon as it runs. */
   readonly add: (component: Component) => void;
-  /** fires at SIGTERM */
+  /** fires at SIGTERM, or when a component fails */
   readonly stopping: AbortSignal;
 }
 

@@ -20,9 +20,9 @@ const SECOND_SIGNAL_AFTER_MS = 1_000;
 /**
  * Runs a service, whose files are private to their owner. `start` builds its components in data order and hands
  * each to `add` as soon as it runs. Then the process waits for SIGTERM or SIGINT (exit 0), or for a component to fail
- * (exit 1), and stops the components in reverse order. A signal during the start stops what has started so far. A second
- * signal, more than a second later, exits at once. At the deadline the process ends without components that have not
- * stopped, such as a statement in a native thread.
+ * (exit 1), and stops the components in reverse order. During the start either one aborts `stopping`, and what has
+ * started so far stops. A second signal, more than a second later, exits at once. At the deadline the process ends
+ * without components that have not stopped, such as a statement in a native thread.
  */
 export async function runProcess(
   getLogger: () => Logger | undefined,
@@ -43,7 +43,6 @@ export async function runProcess(
     }
     firstSignalAt = now;
     getLogger()?.info({ signal }, 'stopping');
-    stopping.abort();
     wake();
   };
   process.on('SIGTERM', onSignal);
@@ -74,6 +73,8 @@ export async function runProcess(
     if (!stopping.signal.aborted) fail(error);
   });
   await ended;
+  // a start that still waits ends too, so that what it has begun is stopped
+  stopping.abort();
 
   const deadline = setTimeout(() => {
     getLogger()?.error({ components: components.map((c) => c.name) }, 'stop_deadline_passed');

@@ -1,6 +1,6 @@
 import { pino } from 'pino';
 import { expect, test } from 'vitest';
-import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import type { ClickHouse, Read } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { COMMAND_TIMEOUT_MS } from '../../common/command/command.ts';
 import { readSettings } from '../../common/config/settings.ts';
@@ -9,6 +9,7 @@ import { createLogger } from '../../common/logger.ts';
 import { commandRoutes } from './commands.ts';
 import { UsageError } from '../../common/errors.ts';
 import { ApiError } from '../../common/http/errors.ts';
+import { statements } from '../ingest/statements.ts';
 
 const inFlight = '{"topic":"edge_logs","incarnation":0,"partition":2,"rows":7,"first":1,"last":7}\n';
 
@@ -91,6 +92,29 @@ const shapes = [
 
 test('the connection of a caller stays open for as long as a command line waits for its result', () => {
   expect(new Set(routes.map((r) => r.timeoutMs))).toEqual(new Set([COMMAND_TIMEOUT_MS]));
+});
+
+test('once the caller of a replay has left, no further letter begins', async () => {
+  const caller = new AbortController();
+  const begun: unknown[] = [];
+  const read = async ({ sql, params = {} }: Read): Promise<object> => {
+    const letters = [1, 2, 3].map((offset) => ({ topic: 't', incarnation: 0, partition: 0, offset: String(offset) }));
+    if (sql === statements.deadLetters) return { body: Buffer.from(letters.map((l) => JSON.stringify(l)).join('\n')) };
+    begun.push(params['offset']);
+    if (begun.length === 2) caller.abort();
+    return { body: Buffer.from('') };
+  };
+  const route = commandRoutes({
+    clickhouse: { where: 'embedded', read } as unknown as ClickHouse,
+    settings: readSettings({}),
+    logger: createLogger('silent'),
+  }).find((r) => r.path === '/api/commands/dead-letters')!;
+  await route.handle({
+    body: Buffer.from('{"do":"replay_all","filter":{"topic":"t"}}'),
+    key: { id: 'k' },
+    signal: caller.signal,
+  } as unknown as RouteRequest);
+  expect(begun).toEqual(['1', '2']);
 });
 
 test('every route refuses arguments of a wrong shape before it asks the engine', async () => {

@@ -38,13 +38,13 @@ export function commandRoutes(context: CommandContext): Route[] {
     scope: 'admin',
     bodyLimit: MAX_ARGS_BYTES,
     timeoutMs: COMMAND_TIMEOUT_MS,
-    handle: async ({ body, key, address }) => {
+    handle: async ({ body, key, address, signal }) => {
       const args = readJson(body, 'the body must be JSON with the arguments');
       checkArguments(command, args);
       const audited = Object.entries(args as Readonly<Record<string, unknown>>).filter(([name]) => AUDITED.has(name));
       const audit = { command: command.name, ...Object.fromEntries(audited) };
       try {
-        return { status: 200, json: { result: await command.run(context, args) }, audit };
+        return { status: 200, json: { result: await command.run({ ...context, signal }, args) }, audit };
       } catch (error) {
         context.logger.info({ ...audit, key_id: key.id, address }, 'command_failed');
         if (error instanceof StartError) throw new ApiError('conflict', error.message, { cause: error });

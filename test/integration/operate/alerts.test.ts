@@ -34,6 +34,10 @@ interface State {
   /** every third minute a process starts, whose first check of ClickHouse fails */
   readonly starts: boolean;
   readonly kafka: boolean;
+  /** ingest starts again every third minute, and does not answer then */
+  readonly restarts: boolean;
+  /** a check that fails, beside those of ClickHouse and the consumer */
+  readonly unready: string;
   /** `dead`: does not answer; `gone`: Docker's DNS does not name it either */
   readonly ingest: 'runs' | 'dead' | 'gone';
   readonly traffic: boolean;
@@ -43,6 +47,8 @@ interface State {
   readonly paused: boolean;
   /** partition 1 of edge_logs */
   readonly stuck: boolean;
+  /** of it, nobody knows where it goes on */
+  readonly untaken: boolean;
   readonly lag: number;
   readonly freshness: number;
   readonly insertSeconds: number;
@@ -58,6 +64,9 @@ interface State {
   /** of ingest's clock before ClickHouse's, seconds */
   readonly clockAhead: number;
   readonly waitsForGroup: boolean;
+  /** offsets that Kafka deleted before they were taken, each minute */
+  readonly gone: number;
+  readonly refusesRetention: boolean;
   /** commits that Kafka refuses, each minute */
   readonly refusedCommits: number;
 }
@@ -67,12 +76,15 @@ const HEALTHY: State = {
   flickers: false,
   starts: false,
   kafka: true,
+  restarts: false,
+  unready: '',
   ingest: 'runs',
   traffic: true,
   pushes: true,
   badShare: 0.001,
   paused: false,
   stuck: false,
+  untaken: false,
   lag: 40,
   freshness: 0.6,
   insertSeconds: 0.05,
@@ -86,6 +98,8 @@ const HEALTHY: State = {
   incomplete: 0,
   clockAhead: 0.2,
   waitsForGroup: false,
+  gone: 0,
+  refusesRetention: false,
   refusedCommits: 1,
 };
 
@@ -122,9 +136,15 @@ function scrapes(stateAt: (minute: number) => State): Map<string, (number | unde
     };
     const [ingest, rollup, query] = [labelsOf('ingest'), labelsOf('rollup'), labelsOf('query')];
     const writes = s.clickhouse && s.kafka && s.traffic;
+    const isUp = s.ingest === 'runs' && !(s.restarts && minute % 3 === 0);
+    const check = (of: Readonly<Record<string, string>>, name: string): void =>
+      set('sluice_ready', { ...of, check: name }, Number(s.clickhouse && s.unready !== name));
 
-    if (s.ingest !== 'gone') set('up', ingest, s.ingest === 'runs' ? 1 : 0);
-    if (s.ingest === 'runs') {
+    if (s.ingest !== 'gone') set('up', ingest, Number(isUp));
+    for (const of of [rollup, query]) set('process_start_time_seconds', of, 0);
+    if (isUp) {
+      set('process_start_time_seconds', ingest, s.restarts ? Math.floor(minute / 3) : 0);
+      if (s.gone > 0) count('sluice_ingest_gone_offsets_total', { ...ingest, topic: 'edge_logs' }, s.gone);
       set(
         'sluice_ready',
         { ...ingest, check: 'clickhouse' },
@@ -145,6 +165,10 @@ function scrapes(stateAt: (minute: number) => State): Map<string, (number | unde
           const here = { ...ingest, topic, partition };
           const isStuck = topic === 'edge_logs' && partition === '1' && (s.stuck || s.paused);
           if (!s.kafka) continue;
+          if (topic === 'edge_logs' && partition === '1' && s.untaken) {
+            set('sluice_ingest_partition_untaken', here, 1);
+            continue;
+          }
           count('sluice_ingest_position_offset', here, writes && !isStuck ? 1_000 : 0);
           set(
             'sluice_ingest_lag_records',
@@ -162,12 +186,15 @@ function scrapes(stateAt: (minute: number) => State): Map<string, (number | unde
     }
 
     set('up', rollup, 1);
-    for (const check of ['clickhouse', 'rollups']) set('sluice_ready', { ...rollup, check }, Number(s.clickhouse));
+    for (const name of ['clickhouse', 'rollups']) check(rollup, name);
     // every hour, and the last time right before the cause
     if (s.clickhouse && s.audits && (minute - CAUSE + 1) % 60 === 0) audited = minute * 60 - 180;
     set('sluice_rollup_audited_to_seconds', { ...rollup, rollup: 'api_requests' }, audited);
     set('sluice_rollup_differences', { ...rollup, rollup: 'api_requests' }, s.differences);
     set('sluice_rollup_source_incomplete', { ...rollup, rollup: 'api_requests' }, s.incomplete);
+    if (s.incomplete > 0) count('sluice_rollup_failures_total', { ...rollup, work: 'repair' }, 1);
+    if (s.refusesRetention)
+      count('sluice_rollup_failures_total', { ...rollup, work: 'retention' }, minute % 60 === 0 ? 2 : 0);
     for (const table of ['edge_logs', 'batches'])
       set('sluice_rollup_table_fullest_partition_parts', { ...rollup, table }, table === 'edge_logs' ? s.parts : 5);
     if (s.traffic)
@@ -175,8 +202,9 @@ function scrapes(stateAt: (minute: number) => State): Map<string, (number | unde
         set('sluice_rollup_dead_letter_share', { ...rollup, source }, source === 'edge_logs' ? s.badShare : 0);
 
     set('up', query, 1);
-    set('sluice_ready', { ...query, check: 'clickhouse' }, Number(s.clickhouse));
-    for (const check of ['endpoints', 'keys']) set('sluice_ready', { ...query, check }, 1);
+    check(query, 'clickhouse');
+    for (const name of ['endpoints', 'keys'])
+      set('sluice_ready', { ...query, check: name }, Number(s.unready !== name));
     if (s.starts && minute % 3 === 0) set('sluice_ready', { ...labelsOf(`query-${minute}`), check: 'clickhouse' }, 0);
     if (s.traffic) {
       const asked = 600;
@@ -242,6 +270,11 @@ const scenarios: readonly Scenario[] = [
   { cause: 'a healthy system that never had an event', fires: undefined, during: {}, always: { traffic: false } },
   { cause: 'ingest is killed', fires: 'SluiceDown', during: { ingest: 'dead' } },
   { cause: 'the container of ingest is gone', fires: 'SluiceDown', during: { ingest: 'gone' } },
+  { cause: 'ingest starts again every three minutes', fires: 'SluiceRestarts', during: { restarts: true } },
+  { cause: 'the rollups cannot be read', fires: 'SluiceNotReady', during: { unready: 'rollups' } },
+  { cause: 'the keys cannot be loaded', fires: 'SluiceNotReady', during: { unready: 'keys' } },
+  { cause: 'Kafka deletes what ingest has not taken', fires: 'SluiceEventsLost', during: { gone: 500 } },
+  { cause: 'ClickHouse refuses retention', fires: 'SluiceRetentionRefused', during: { refusesRetention: true } },
   {
     cause: 'ClickHouse is unreachable for an hour',
     fires: 'SluiceClickHouseUnreachable',
@@ -275,6 +308,17 @@ const scenarios: readonly Scenario[] = [
     until: CAUSE + 60,
   },
   { cause: 'one partition does not move', fires: 'SluiceStalled', during: { stuck: true } },
+  {
+    cause: 'one partition cannot be taken, for a minute before and since',
+    fires: 'SluiceStalled',
+    minutes: 5,
+    during: { untaken: true },
+  },
+  {
+    cause: 'ClickHouse is unreachable, and the partitions cannot be taken',
+    fires: 'SluiceClickHouseUnreachable',
+    during: { clickhouse: false, untaken: true },
+  },
   { cause: 'more is produced than written', fires: 'SluiceLag', during: { lag: 400_000 } },
   {
     cause: 'more is produced than written, and a check of ClickHouse fails now and then',

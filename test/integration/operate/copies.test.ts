@@ -189,6 +189,7 @@ describe('backups', () => {
       await restoreBackup(
         { clickhouse: restored, places, logger: testLogger },
         { place: increment, database: 'sluice' },
+        world.settings.RAW_RETENTION_DAYS,
       );
       const now = new Date();
       await world.expectExact(restored);
@@ -276,6 +277,7 @@ describe('from the embedded engine to a server', () => {
       await restoreBackup(
         { clickhouse: empty, places, logger: testLogger },
         { place: 'local/side', database: 'sluice' },
+        world.settings.RAW_RETENTION_DAYS,
       );
       expect(await empty.read({ sql: `SELECT count() FROM ${side}`, format: 'TSV' })).toMatchObject({
         body: Buffer.from('0\n'),
@@ -380,6 +382,29 @@ describe('what is recorded while tables are copied', () => {
     }
   });
 
+  test('a batch whose rows the copy lacks: its restore says so too', async () => {
+    const raced = { ...embedded };
+    raced.execute = async (statement) => {
+      const columns = 'source, topic, partition, incarnation, first, last, stored, evaluated_at';
+      if (statement.sql.startsWith('BACKUP'))
+        await embedded.execute({
+          sql: `INSERT INTO batches (${columns}) VALUES ('edge_logs', 'late', 0, 0, 0, 0, 1, now64(3))`,
+        });
+      await embedded.execute(statement);
+    };
+    const place = 'local/written';
+    await expect(createBackup({ clickhouse: raced, places, logger: testLogger }, { place })).rejects.toThrow(
+      'the backup local/written is not to be used: ingest wrote meanwhile',
+    );
+    await embedded.execute({ sql: "ALTER TABLE batches DELETE WHERE topic = 'late' SETTINGS mutations_sync = 1" });
+    await inDatabase('written', async (clickhouse) => {
+      const context = { clickhouse, places, logger: testLogger };
+      await expect(restoreBackup(context, { place, database: 'sluice' }, 90)).rejects.toThrow(
+        'local/written is restored, but its account does not hold: late incarnation 0 partition 0: offsets 0 to 0: rows differ from the ledger',
+      );
+    });
+  });
+
   test('merges of rows that were written twice, and of rows that expire, are not recorded', async () => {
     const merged: string[] = [];
     for (const [table, topic, at] of [
@@ -424,6 +449,7 @@ describe('a backup that is restored', () => {
       const { last_evaluated_at } = await restoreBackup(
         { clickhouse: restored, places, logger: testLogger },
         { place: full },
+        world.settings.RAW_RETENTION_DAYS,
       );
       expect(last_evaluated_at).toBe(evaluatedAt);
       expect((await world.behind(restored)).length).toBeGreaterThan(0);
@@ -432,7 +458,7 @@ describe('a backup that is restored', () => {
       await withRollup(restored, () => ingestAll(restored));
       await world.expectExact(restored);
       await expect(
-        restoreBackup({ clickhouse: restored, places, logger: testLogger }, { place: increment }),
+        restoreBackup({ clickhouse: restored, places, logger: testLogger }, { place: increment }, 90),
       ).rejects.toThrow('needs an empty database');
     } finally {
       await restored.close();
