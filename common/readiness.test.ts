@@ -19,14 +19,15 @@ test('what is not ready is named; a note is said and holds nothing up; a check t
   });
 });
 
-test('callers share an evaluation, also one that hangs, and its answer for a second', async () => {
+test('callers share an evaluation, also one that hangs, and its answer for a second; none begins before the last one has ended', async () => {
   vi.useFakeTimers();
   const registry = createRegistry();
   let problem: string | undefined;
   const calls = { works: 0, hangs: 0 };
+  const hanging = Promise.withResolvers<undefined>();
   const checks = {
     works: async () => (calls.works++, problem),
-    hangs: () => (calls.hangs++, new Promise<undefined>(() => undefined)),
+    hangs: () => (calls.hangs++, hanging.promise),
   };
   watchReadiness(registry, checks);
   const asked = [...Array(100).keys()].map(() => readinessOf(checks));
@@ -44,7 +45,12 @@ test('callers share an evaluation, also one that hangs, and its answer for a sec
     new Set([JSON.stringify({ works: 'ok', hangs: 'takes too long' })]),
   );
   expect((await later).checks).toEqual({ works: 'is away', hangs: 'takes too long' });
-  void readinessOf(checks);
+  expect((await readinessOf(checks)).checks).toEqual({ works: 'is away', hangs: 'takes too long' });
+  expect(calls).toEqual({ works: 3, hangs: 1 });
+  hanging.resolve(undefined);
+  await hanging.promise;
+  await vi.advanceTimersByTimeAsync(0);
+  expect((await readinessOf(checks)).checks).toEqual({ works: 'is away', hangs: 'ok' });
   expect(calls).toEqual({ works: 3, hangs: 2 });
 });
 

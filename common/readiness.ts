@@ -21,17 +21,18 @@ const SHARED_MS = 1_000;
 const evaluations = new WeakMap<Check, { readonly answer: ReturnType<Check>; until: number }>();
 
 /**
- * Resolves to what a check says, within two seconds. Callers share an evaluation while it runs, and for a second from
- * its beginning: probes need no key, and a check may need a session of ClickHouse.
+ * Resolves to what a check says, within two seconds. Callers share an evaluation until the check has ended, and for a
+ * second from its beginning: probes need no key, and a check may need a session of ClickHouse.
  */
 function evaluate(check: Check): ReturnType<Check> {
   const last = evaluations.get(check);
   if (last !== undefined && performance.now() < last.until) return last.answer;
   const until = performance.now() + SHARED_MS;
-  const answer = within(CHECK_LIMIT_MS, check(), 'takes too long').catch(() => 'does not answer');
+  const checked = check();
+  const answer = within(CHECK_LIMIT_MS, checked, 'takes too long').catch(() => 'does not answer');
   const evaluation = { answer, until: Number.POSITIVE_INFINITY };
   evaluations.set(check, evaluation);
-  void answer.then(() => (evaluation.until = until));
+  void checked.catch(() => undefined).then(() => (evaluation.until = until));
   return answer;
 }
 

@@ -110,8 +110,9 @@ export interface ClusterDuties {
   /** Throws StartError, one line, if a node lacks what replicated tables need. */
   check(): Promise<void>;
   /**
-   * Creates on every node what others have and it lacks: a replica that has joined, or comes back empty. Throws
-   * StartError if no node that answers has a table, and another one does not answer.
+   * Creates on every node what others have and it lacks: a replica that has joined, or comes back empty. While a
+   * migration runs it creates nothing: the first call waits, a later one returns. Throws StartError if no node that
+   * answers has a table, and another one does not answer.
    */
   complete(): Promise<void>;
   /**

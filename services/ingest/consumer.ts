@@ -37,7 +37,7 @@ const LEAVE_MS = 2_500;
 export interface ConsumerOptions extends AssignmentOptions {
   readonly kafka: KafkaClient;
   readonly topics: readonly string[];
-  /** of batches that are written at a time */
+  /** of batches that are written at a time, on each shard */
   readonly permits: PermitLimits;
   readonly sessionTimeoutMs?: number | undefined;
 }

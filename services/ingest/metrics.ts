@@ -49,7 +49,7 @@ export function createIngestMetrics(registry: Registry) {
     ),
     gone: counter(
       'sluice_ingest_gone_offsets_total',
-      'Offsets that Kafka no longer had when ingest wanted them, by the ledger: their events are lost',
+      'Offsets that Kafka no longer had when ingest wanted them, by the ledger: their events are lost. Those of a topic that was recreated may have had none (null values, transactions)',
       'topic',
     ),
     events: counter('sluice_ingest_events_total', 'Events written: rows and dead letters', 'source'),

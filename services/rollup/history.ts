@@ -161,8 +161,8 @@ async function retire(context: Context, rollup: Rollup, newer: Rollup): Promise<
   const { clickhouse, logger } = context;
   const shard = shardsOf(clickhouse)[0]!;
   const table = tableName(rollup);
-  // without its view, the retirement has begun
-  const views = await select(shard, statements.tables, { names: [viewName(rollup)] });
+  // without its view, the retirement has begun; a replica that missed the drop may have brought the view back since
+  const views = await select(everywhere(clickhouse), statements.tables, { names: [viewName(rollup)] });
   if (views.length > 0 && !(await isEverywhere(context, newer))) return 'waits';
   await publish(context);
   const [stored] = await select<{ engine: string }>(shard, statements.tables, { names: [table] });
@@ -171,7 +171,7 @@ async function retire(context: Context, rollup: Rollup, newer: Rollup): Promise<
     const kept = (await columnsOf(shard, tableName(newer))).map((c) => c.name);
     const drains = drainsBy.get(context) ?? new Map<string, Drain>();
     drainsBy.set(context, drains);
-    const known = drains.get(table);
+    const known = views.length > 0 ? undefined : drains.get(table);
     if (known === undefined) await clickhouse.execute({ sql: `DROP VIEW IF EXISTS ${viewName(rollup)} SYNC` });
     // an insert that has looked the view up is about to write to its table
     const left = await stillRunning(context, known);
@@ -313,7 +313,7 @@ async function buildPending(
   if (built.kind !== 'built') {
     const found = 'batches' in built ? { ...where, batches: built.batches.slice(0, 5) } : where;
     if (built.kind === 'incomplete') logger.error(found, 'rollup_source_incomplete');
-    else logger.info(found, 'rollup_waits_for_batches');
+    else if (built.kind !== 'taken') logger.info(found, 'rollup_waits_for_batches');
     if (built.kind === 'unfinished' || built.kind === 'busy') await closePeriod(context, period);
     return built.kind;
   }

@@ -121,7 +121,8 @@ async function run(context: Context): Promise<never> {
   ];
   const watching: Job[] = [{ everyMs: TABLE_METRICS_EVERY_MS, work: () => updateTableMetrics(context) }];
   const audit: Job[] = [{ everyMs: AUDIT_EVERY_MS, work: createAudit(context) }];
-  // history retires versions: nothing else creates, or drops from, what it is about to remove
+  // History retires versions: during a round of it, nothing else creates, or drops from, what it removes. Between the
+  // rounds of a retirement that waits, the others have their turn: the next round trusts nothing that they may undo.
   const rest: Job[] = [
     {
       everyMs: CLUSTER_EVERY_MS,

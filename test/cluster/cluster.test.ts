@@ -135,6 +135,8 @@ test('what one replica migrated is not migrated again through one that lags behi
 test('a table that a migration creates on all nodes is created by nobody else', async () => {
   const { open } = await databaseBeside('migrating');
   const [one, other] = [await open(0, 1), await open(1, 0)];
+  // its first call would wait for the end of the migration
+  await other.cluster!.complete();
   const sql = 'CREATE TABLE a (n UInt8) ENGINE = MergeTree ORDER BY n';
   const execute = async (statement: Statement): Promise<void> => {
     if (statement.sql === sql) {

@@ -11,7 +11,9 @@ import type { Certificate } from './certificates.ts';
 
 // Nodes of a cluster that answer by rules; test/cluster and test/shards have genuine ones.
 
-type Answer = string | number | null | (() => string | number | null);
+type Said = string | number | Error | null;
+/** A number refuses, and so does an error, in its own words: `Code: 81. DB::Exception: ...`. */
+type Answer = Said | (() => Said);
 /** The answer to a statement that contains the key: the first that does. */
 export type Answers = Record<string, Answer>;
 
@@ -63,6 +65,7 @@ export async function startNode(
       const said = typeof answered === 'function' ? answered() : answered;
       if (said === null) return;
       if (typeof said === 'string') response.setHeader('x-clickhouse-query-id', 'q').end(said);
+      else if (said instanceof Error) response.writeHead(500, { 'x-clickhouse-query-id': 'q' }).end(said.message);
       else
         response
           .writeHead(500, { 'x-clickhouse-exception-code': String(said) })

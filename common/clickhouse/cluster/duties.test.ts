@@ -75,17 +75,33 @@ describe('a node that is half set up', () => {
   test('gets no table while a migration creates tables on all nodes', async () => {
     const migrations = { name: 'migrations', replicated: 'm' };
     const most = tables({ name: 'batches', replicated: 'a' }, migrations);
-    const nodes = [
-      await startNode({ ...most, 'FROM migrations': '{"version":3}\n' }),
-      await startNode(tables(migrations)),
-    ] as const;
+    const nodes = [await startNode({ ...most, 'FROM migrations': '{"version":3}\n' }), await startNode(most)] as const;
     const { cluster } = await open(...nodes);
     const completed = expect.objectContaining({ msg: 'clickhouse_node_completed', node: nodes[1].host, tables: 1 });
+    await cluster!.complete();
+    nodes[1].answers = tables(migrations);
     await cluster!.complete();
     expect(log).not.toContainEqual(completed);
     nodes[0].answers = most;
     await cluster!.complete();
     expect(log).toContainEqual(completed);
+  });
+
+  test('is waited for at the start, whose migration would create other tables there', async () => {
+    const most = tables({ name: 'batches', replicated: 'a' }, { name: 'migrations', replicated: 'm' });
+    const node = await startNode(most);
+    const joining = await startNode();
+    node.answers = {
+      ...most,
+      'FROM migrations': () => {
+        node.answers = most;
+        return '{"version":3}\n';
+      },
+    };
+    await (await open(node, joining)).cluster!.complete();
+    expect(log).toContainEqual(
+      expect.objectContaining({ msg: 'clickhouse_node_completed', node: joining.host, tables: 2 }),
+    );
   });
 
   test('stops no takeover if it has no session in Keeper, and delays it if it has one', async () => {

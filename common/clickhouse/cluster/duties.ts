@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { StartError } from '../../errors.ts';
 import { fresh, select, type ClickHouse, type ClusterDuties, type Reader } from '../clickhouse.ts';
 import { checkCluster, SIDE_TABLE } from './cluster.ts';
@@ -18,6 +19,8 @@ FROM migrations
 GROUP BY version
 HAVING max(state = 'applied') = 0 AND min(at) > now() - INTERVAL 10 MINUTE`;
 
+const MIGRATING_RETRY_MS = 1_000;
+
 interface Table {
   readonly definition: string;
   /** The UUID, which is its place in Keeper (cluster.ts); null if it is not replicated. */
@@ -35,6 +38,7 @@ export function createDuties(
 ): ClusterDuties {
   const { logger } = options;
   let wasComplete = false;
+  let waits = 0;
   return { check, complete };
 
   async function check(): Promise<void> {
@@ -62,7 +66,15 @@ export function createDuties(
     // Its statement may be on its way to this node, and would find a table there that no migration has created. It is
     // recorded before it begins, and read after the tables: whose table was seen, is seen here.
     const mayMigrate = wanted.has('migrations') && lacks.some((definitions) => definitions.length > 0);
-    if (mayMigrate && (await select(fresh(reader, ['migrations']), MIGRATING)).length > 0) return;
+    if (mayMigrate && (await select(fresh(reader, ['migrations']), MIGRATING)).length > 0) {
+      if (wasComplete) return;
+      // the caller migrates next: that would create tables on this node that are no replicas of the others
+      if (waits++ % 10 === 0)
+        logger.warn({ where: nodes.hosts.join(', '), reason: 'MIGRATING' }, 'waiting_for_clickhouse');
+      await sleep(MIGRATING_RETRY_MS, undefined, { signal: options.signal });
+      await complete();
+      return;
+    }
     for (const [at, definitions] of lacks.entries()) await create(at, definitions);
     wasComplete = true;
   }

@@ -82,7 +82,8 @@ export function createNodeList({ urls, shard, ...options }: NodeListOptions) {
     node.opened ??= openServer({ ...options, ...own })
       .then(ofOurShard)
       .catch((failure: unknown) => {
-        const error = asLoss(failure);
+        // what waiting cannot help stays what it is, with its advice
+        const error = failure instanceof StartError && isRefusal(failure.cause) ? failure : asLoss(failure);
         delete node.opened;
         const now = performance.now();
         if (error instanceof StartError || now - since > REFUSED_MS) node.failed = { at: now, error };
@@ -198,12 +199,14 @@ export function lost(error: Error, codeName: string): ClickHouseError {
   return new ClickHouseError(`The node cannot be used: ${error.message}`, failure, error);
 }
 
-/** Returns an error of a node that refuses every statement, or has not answered at its start, as its loss. */
+/** Returns an error of a node that refuses every statement, or answers no question of the start yet, as its loss. */
 export function asLoss(error: unknown): unknown {
-  if (error instanceof StartError && isLost(error.cause)) return error.cause;
-  return error instanceof ClickHouseError && (UNUSABLE.has(error.codeName) || isCertificateError(error.codeName))
-    ? lost(error, error.codeName)
-    : error;
+  const ofStart = error instanceof StartError;
+  const cause = ofStart ? error.cause : error;
+  if (!(cause instanceof ClickHouseError)) return error;
+  if (ofStart && isLost(cause)) return cause;
+  const isUnusable = UNUSABLE.has(cause.codeName) || isCertificateError(cause.codeName);
+  return isUnusable || (ofStart && cause.kind === 'retry') ? lost(cause, cause.codeName) : error;
 }
 
 /** The same fails on this node again. If others do it, this one is not ready: it lacks rights or the database. */

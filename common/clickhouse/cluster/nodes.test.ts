@@ -151,6 +151,16 @@ describe('a read that ends with 394', () => {
     expect((await clickhouse.read({ sql: 'SELECT 2', format: 'TSV' })).body.toString()).toBe('2');
   });
 
+  test('because a node of another shard stops is repeated on the next one', async () => {
+    const shards = { 'system.clusters': '{"shards":2}\n' };
+    const other = new Error('Code: 394. DB::Exception: Received from s2:9000. DB::Exception: Query was cancelled.');
+    const clickhouse = await open(
+      await startNode({ ...shards, 'SELECT 2': other }),
+      await startNode({ ...shards, getMacro: '{"shard":"s2"}\n', 'SELECT 2': '2' }),
+    );
+    expect((await clickhouse.read({ sql: 'SELECT 2', format: 'TSV' })).body.toString()).toBe('2');
+  });
+
   test.each([
     ['a read', 'SELECT 2', (clickhouse: ClickHouse) => clickhouse.read({ sql: 'SELECT 2', format: 'TSV' })],
     ['a question', 'SELECT 1', (clickhouse: ClickHouse) => clickhouse.ping()],
@@ -222,6 +232,19 @@ describe('a node that cannot be used', () => {
       return null;
     };
     await expect(clickhouse.rights(['SELECT ON d.t'])).resolves.toMatchObject({ missing: [] });
+  });
+
+  test.each([
+    ['has too many statements', 202],
+    ['has no memory left', 241],
+    ['has lost its user', 516],
+  ])('because it %s while it is asked for rights is left, and waited for if it is the only one', async (_, code) => {
+    const nodes = [await startNode({ 'CHECK GRANT': code }), await startNode({ 'CHECK GRANT': '1' })] as const;
+    await expect((await open(...nodes)).rights(['SELECT ON d.t'])).resolves.toMatchObject({ missing: [] });
+    const waiting = (await openWith({ wait: true }, nodes[0])).rights(['SELECT ON d.t']);
+    await vi.waitFor(() => expect(log).toContainEqual(expect.objectContaining({ msg: 'waiting_for_clickhouse' })));
+    nodes[0].answers = { 'CHECK GRANT': '1' };
+    await expect(waiting).resolves.toMatchObject({ missing: [] });
   });
 
   test.each([

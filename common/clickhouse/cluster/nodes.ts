@@ -127,7 +127,7 @@ export async function openNodes({
   }
 
   function isOfOtherNode(error: unknown): error is ClickHouseError {
-    return database !== undefined && error instanceof ClickHouseError && WITHOUT_OTHER_NODE.has(error.codeName);
+    return database !== undefined && error instanceof ClickHouseError && isWithoutOtherNode(error);
   }
 
   function leave(at: number, { codeName }: ClickHouseError): void {
@@ -135,6 +135,11 @@ export async function openNodes({
     current = (at + 1) % nodes.hosts.length;
     logger.warn({ left: nodes.hosts[at], now: nodes.hosts[current], reason: codeName }, 'clickhouse_node_changed');
   }
+}
+
+/** A node that stops kills what it reads for others, too. */
+function isWithoutOtherNode({ codeName, message }: ClickHouseError): boolean {
+  return (codeName === 'QUERY_WAS_CANCELLED' && message.includes('Received from')) || WITHOUT_OTHER_NODE.has(codeName);
 }
 
 /** A node that stops ends its reads with the number of one that was killed, and answers nothing more. */

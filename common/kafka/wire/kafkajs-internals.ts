@@ -60,7 +60,7 @@ const LEADERLESS_MAX_AGE_MS = 1_000;
 const isLeaderless = ({ leader }: { readonly leader: number }): boolean => leader < 0;
 
 // Reads metadata again in time. kafkajs does so by the wall clock: after a step back it found no added partition for as
-// long as the step. Questions of an admin to a broker that leads a partition no longer failed for as long.
+// long as the step. Questions of an admin to a broker that no longer leads a partition failed for as long.
 const pools = (require('kafkajs/src/cluster/brokerPool.js') as { prototype: BrokerPool }).prototype;
 const { refreshMetadataIfNecessary } = pools;
 pools.refreshMetadataIfNecessary = async function (this: BrokerPool, topics) {

@@ -1,4 +1,5 @@
 import { afterEach, expect, test, vi } from 'vitest';
+import { CallError } from './api.ts';
 import { useLive } from './live.ts';
 
 const api = vi.hoisted(() => ({
@@ -37,6 +38,21 @@ test('a tab that becomes visible while a request is under way does not begin to 
   expect(api.callJson).toHaveBeenCalledTimes(12);
   await vi.advanceTimersByTimeAsync(10_000);
   expect(api.callJson).toHaveBeenCalledTimes(22);
+});
+
+test('a tab that becomes visible asks no sooner than the service has said', async () => {
+  vi.useFakeTimers();
+  const tab = Object.assign(new EventTarget(), { hidden: false });
+  vi.stubGlobal('document', tab);
+  vi.stubGlobal('window', globalThis);
+  const refusal = Object.assign(new CallError('too many requests', {}), { status: 429, retryAfterMs: 60_000 });
+  api.callJson.mockReset().mockRejectedValue(refusal);
+  useLive(true, () => undefined);
+  await vi.advanceTimersByTimeAsync(59_000);
+  tab.dispatchEvent(new Event('visibilitychange'));
+  expect(api.callJson).toHaveBeenCalledTimes(1);
+  await vi.advanceTimersByTimeAsync(1_000);
+  expect(api.callJson).toHaveBeenCalledTimes(2);
 });
 
 test('a service that takes a request and never answers is away after ten seconds, and is asked again', async () => {

@@ -52,6 +52,8 @@ export function useLive(isOn: boolean, onRefused: (message: string) => void): Li
     let trouble: Trouble | undefined;
     /** 0 while a request is under way */
     let timer = 0;
+    /** the service asks to be left alone until then, by performance.now() */
+    let notBefore = 0;
 
     async function look(): Promise<void> {
       timer = 0;
@@ -77,7 +79,9 @@ export function useLive(isOn: boolean, onRefused: (message: string) => void): Li
         if (refusal?.status === 401 || refusal?.status === 403) return refused.current(refusal.message);
         trouble = { since: trouble?.since ?? Date.now(), refusal: refusal?.message };
         setConnection((before) => ({ ...before, trouble }));
-        return again(Math.max(AFTER_FAILURE_MS, refusal?.retryAfterMs ?? 0));
+        const askedMs = refusal?.retryAfterMs ?? 0;
+        notBefore = performance.now() + askedMs;
+        return again(Math.max(AFTER_FAILURE_MS, askedMs));
       }
     }
     function again(ms: number): void {
@@ -86,7 +90,7 @@ export function useLive(isOn: boolean, onRefused: (message: string) => void): Li
     void look();
     const onVisible = (): void => {
       // a second request would begin a second series of them
-      if (document.hidden || timer === 0) return;
+      if (document.hidden || timer === 0 || performance.now() < notBefore) return;
       window.clearTimeout(timer);
       void look();
     };

@@ -141,7 +141,7 @@ export async function restoreBackup(
   const { ok, faults } = await reconcile(clickhouse, retentionDays, 0);
   if (!ok)
     throw new StartError(
-      `${place} is restored, but its account does not hold: ${faults[0]}; if its creation was refused, empty the database and restore another backup`,
+      `${place} is restored, but its account does not hold: ${faults[0]}; if its creation was refused, empty the database and restore another backup; if the fault is older than the backup, start the services and run npm run reconcile`,
     );
   const { last_evaluated_at } = await assertQuiescent(clickhouse, 'what was restored');
   return { ...sum(restored), last_evaluated_at };

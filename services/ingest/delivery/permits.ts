@@ -9,7 +9,7 @@ export interface PermitLimits {
   readonly most: number;
 }
 
-/** Others wait at most this long for an insert that hangs or is slow. */
+/** Other tables wait at most this long for an insert that hangs or is slow. */
 const SLOW_MS = 1_000;
 
 /**
@@ -26,9 +26,10 @@ export function createPermits(limits: PermitLimits): TakePermit {
 }
 
 /**
- * First come, first served. A batch is cut when it has its permit, so it takes in what arrives while others write.
- * After a second, the holder of a permit no longer delays the next one. A table never holds more than are left, so one
- * whose inserts hang leaves half of them to the others.
+ * First come, first served, within a table. A batch is cut when it has its permit, so it takes in what arrives while
+ * others write. After a second, the holder of a permit no longer delays the next one. A table never holds more than are
+ * left, so one whose inserts hang leaves half of them to the others: of 63 permits the seventh such table gets none, of
+ * 3 the third.
  */
 function createPermitsOfShard({ size, most }: PermitLimits): TakePermit {
   const waiting: { readonly table: string; readonly begin: () => void }[] = [];

@@ -325,6 +325,8 @@ export class Assignment {
       unavailable,
       log: (event, fields) => {
         log[LANE_EVENTS[event]](fields, event);
+        if (event.endsWith('_unavailable'))
+          this.#options.metrics.unavailable.inc({ service: event.slice(0, -'_unavailable'.length) });
         // a partition that is lost has no gauges any more
         if (!isOver()) this.#measure(place, event);
       },
@@ -337,7 +339,6 @@ export class Assignment {
       metrics.paused.set(place, event === 'partition_paused' ? 1 : 0);
     if (event === 'waiting_for_group' || event === 'partition_claimed')
       metrics.waiting.set(place, event === 'waiting_for_group' ? 1 : 0);
-    if (event.endsWith('_unavailable')) metrics.unavailable.inc({ service: event.slice(0, -'_unavailable'.length) });
   }
 
   #report({ topic, partition, lane }: AssignedPartition, end: number): void {
