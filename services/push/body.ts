@@ -39,8 +39,8 @@ export async function decompressBody(body: Buffer, encoding: string | undefined,
 
 /**
  * Yields the texts of the events of a body. The content decides the form, not the Content-Type: a JSON list; an object
- * whose `batch` is a list and that has no ENVELOPE key; one object; else one JSON object per line. Throws ApiError (400)
- * if the body has none of these forms. The texts themselves are not checked.
+ * whose `batch` is a list and that has no ENVELOPE key; one object; else one JSON object per line. Throws ApiError
+ * (400) if the body has none of these forms. The texts themselves are not checked.
  */
 export function* eventTexts(body: Buffer): Generator<string, void> {
   let text: string;
