@@ -36,8 +36,7 @@ export function timeRangeAt(moment: number, retentionDays: number): TimeRange {
 /**
  * Returns the least period that a row of an event at this time or later can have, both unix seconds: the start of the
  * UTC day of an hour before. An event may be an hour ahead of the clock: before midnight, one of the next day
- * counts in today's period. A query of events since
- * that time reads no older period.
+ * counts in today's period. A query of events since that time reads no older period.
  */
 export function leastPeriod(time: number): number {
   return Math.max(0, Math.floor((time - AHEAD_MS / 1000) / DAY_SECONDS) * DAY_SECONDS);

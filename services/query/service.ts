@@ -38,7 +38,7 @@ export interface QueryOptions {
   readonly routes?: readonly Route[];
   /** pages and files that need no key */
   readonly openRoutes?: readonly OpenRoute[];
-  /** resolves when the schema exists; until then and until the definitions are checked no query runs, and callers get 503 */
+  /** Resolves when the schema exists. Until then, and until the definitions are checked, callers get 503. */
   readonly schema?: Promise<unknown>;
 }
 

@@ -18,10 +18,10 @@ test('the major version of Java is read from its output', () => {
 });
 
 test('the container runs as our user, on this machine only, on one port, with an image by version', () => {
-  const layout = { home: '/home/me/data/kafka', port: 9092, user: '1000:1000' };
+  const layout = { home: '/srv/sluice/kafka', port: 9092, user: '1000:1000' };
   const name = containerName(layout.home);
   expect(name).toMatch(/^sluice-kafka-[0-9a-f]{12}$/);
-  expect(containerName('/home/me/other/kafka')).not.toBe(name);
+  expect(containerName('/srv/other/kafka')).not.toBe(name);
   expect(dockerStart(layout)).toEqual([
     'run',
     '--detach',
@@ -32,7 +32,7 @@ test('the container runs as our user, on this machine only, on one port, with an
     '--user',
     '1000:1000',
     '--volume',
-    '/home/me/data/kafka:/sluice',
+    '/srv/sluice/kafka:/sluice',
     '--workdir',
     '/sluice',
     '--entrypoint',
@@ -49,7 +49,7 @@ test('the container runs as our user, on this machine only, on one port, with an
     '--user',
     '1000:1000',
     '--volume',
-    '/home/me/data/kafka:/sluice',
+    '/srv/sluice/kafka:/sluice',
     '--workdir',
     '/sluice',
     '--entrypoint',

@@ -126,7 +126,8 @@ interface FetchedBatch {
 
 // Hands over a fetch that holds nothing but offsets without a record. kafkajs would pass over it
 // (src/consumer/runner.js, line 420) and move its position by itself, even if the fetch is from before a rejoin. Our
-// own blocks are messages to kafkajs. Of brokers before 2.3 it reads records itself: then such a fetch is handed over with no message.
+// own blocks are messages to kafkajs. Of brokers before 2.3 it reads records itself: then such a fetch is handed over
+// with no message.
 const batches = (require('kafkajs/src/consumer/batch.js') as { prototype: FetchedBatch }).prototype;
 batches.isEmpty = function (this: FetchedBatch): boolean {
   return this.rawMessages.length === 0;

@@ -30,10 +30,10 @@ export interface Seat {
  * It is sent when all have come that took a seat, or at the deadline with those that have.
  *
  * Only for an engine that ends with this process. Each batch keeps its announcement and its row of the ledger. After a
- * failure each batch is completed by itself, under its own token (store-batch.ts). If the joint insert reached
- * the engine after that, its other token would store the batch again. So it must have ended before. Two things make that certain.
- * Nobody else can have the engine while this process exists. After a rebalance, lanes first wait for the joint inserts
- * of the lanes before them (Joints.end). On a server, the insert of a suspended process could come later.
+ * failure each batch is completed by itself, under its own token (store-batch.ts). If the joint insert reached the
+ * engine after that, its other token would store the batch again. So it must have ended before. Two things make that
+ * certain. Nobody else can have the engine while this process exists. After a rebalance, lanes first wait for the joint
+ * inserts of the lanes before them (Joints.end). On a server, the insert of a suspended process could come later.
  */
 export class Joint {
   readonly #contributions: Contribution<unknown>[] = [];

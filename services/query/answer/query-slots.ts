@@ -88,7 +88,8 @@ export function createQuerySlots({ concurrency, queue, waitMs, shares }: SlotLim
   }
 
   /**
-   * Frees a place in a full queue for a key that has at least two queries fewer in it than another. False if there is no such key.
+   * Frees a place in a full queue for a key that has at least two queries fewer in it than another. False if there is
+   * no such key.
    */
   function makeRoom(owner: string): boolean {
     const waitingOf = Map.groupBy(waiters, (waiter) => waiter.owner);

@@ -82,7 +82,7 @@ export interface Definition {
   readonly columns: readonly Column[];
   /** the statement with `{name:Type}` for `@name` */
   readonly boundSql: string;
-  /** boundSql in pieces, of which branches.ts omits those that a call does not need; only sandboxed with unread subqueries */
+  /** boundSql in pieces: branches.ts omits those that a call does not need. Only a sandboxed one has unread subqueries. */
   readonly fragments: readonly Fragment[];
   /** of both files: a changed definition shares no cached answer with the former one */
   readonly hash: string;

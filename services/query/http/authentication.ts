@@ -63,6 +63,8 @@ function createLookup({ keys, loader, clock, logger, metrics }: AuthenticationOp
       // without another await: those who wait for the same list must see what is taken back
       if (counts && typeof check === 'object') failures.takeBack(request.ip);
       else if (counts) reportFailure(request, blocks);
+      // the first list, or one after an hour, came only now
+      else if (check === 'unauthorized') reportFailure(request, failures.note(request.ip, performance.now()));
       return check;
     },
   };

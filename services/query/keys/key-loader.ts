@@ -30,7 +30,7 @@ export function startKeyLoader(clickhouse: ClickHouse, ring: KeyRing, clock: Clo
   let uses = new Map<string, number>();
   const { promise: firstLoad, resolve: onFirstLoad } = Promise.withResolvers<void>();
   let loadedAt = Number.NEGATIVE_INFINITY;
-  /** failed loads since the last list; it begins at minus one: the first may come before the table, and is not reported */
+  /** Failed loads since the last list. It begins at minus one: the first may precede the table, and is not reported. */
   let failures = -1;
   let running: Promise<void> = Promise.resolve();
   let next: Promise<void> | undefined;
