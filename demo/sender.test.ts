@@ -8,7 +8,7 @@ import { createTraffic } from './traffic.ts';
 type Batch = Parameters<Producer['sendBatch']>[0];
 
 /** A broker that answers when it is told to. */
-function heldBroker(): {
+function heldBroker(leaderless = new Set<number>()): {
   readonly batches: Batch[];
   readonly answer: ((error?: Error) => void)[];
   readonly sendBatch: Producer['sendBatch'];
@@ -20,8 +20,14 @@ function heldBroker(): {
     answer,
     sendBatch: (batch) => {
       batches.push(batch);
+      const sent = (batch.topicMessages ?? []).flatMap(({ topic, messages }) => messages.map((m) => ({ topic, m })));
+      // as client.ts does
+      for (const [i, { m }] of sent.entries()) m.partition = i % 2;
+      const answers = sent
+        .filter(({ m }) => !leaderless.has(m.partition!))
+        .map(({ topic, m }) => ({ topicName: topic, partition: m.partition!, errorCode: 0 }));
       return new Promise((resolve, reject) =>
-        answer.push((error) => (error === undefined ? resolve([]) : reject(error))),
+        answer.push((error) => (error === undefined ? resolve(answers) : reject(error))),
       );
     },
   };
@@ -39,7 +45,7 @@ test('every event goes to the topic of its source with its key and record time, 
   const made = events(300);
   createSender(broker, KAFKA_TOPICS, logger).send(made);
   const produced = (broker.batches[0]?.topicMessages ?? []).flatMap(({ topic, messages }) =>
-    messages.map((m) => ({ topic, ...m })),
+    messages.map(({ partition: _, ...m }) => ({ topic, ...m })),
   );
   const expected = made.map(({ source, key, json, recordMillis }) => ({
     topic: source === 'edge_logs' ? 'cloudflare.logs.prod' : source,
@@ -51,6 +57,15 @@ test('every event goes to the topic of its source with its key and record time, 
     String(a.value) < String(b.value) ? -1 : 1;
   expect(produced.toSorted(byValue)).toEqual(expected.toSorted(byValue));
   expect(broker.batches[0]?.acks).toBe(-1);
+});
+
+test('events of a partition without a leader count as failed', async () => {
+  const broker = heldBroker(new Set([1]));
+  const sender = createSender(broker, KAFKA_TOPICS, logger);
+  sender.send(events(10));
+  broker.answer[0]!();
+  await sender.settled();
+  expect(sender.totals()).toEqual({ sent: 10, acknowledged: 5, failed: 5 });
 });
 
 test('only what Kafka answered counts as acknowledged, what it refused as failed', async () => {

@@ -1,4 +1,4 @@
-import { CompressionTypes, type Producer } from '../common/kafka/client.ts';
+import { CompressionTypes, type Message, type Producer } from '../common/kafka/client.ts';
 import type { Topics } from '../common/config/parsers.ts';
 import { within } from '../common/lifecycle/within.ts';
 import type { SourceName } from '../common/sources.ts';
@@ -49,16 +49,23 @@ export function createSender(producer: Pick<Producer, 'sendBatch'>, topics: Topi
   const deliver = async (events: readonly TrafficEvent[]): Promise<void> => {
     const bySource = Map.groupBy(events, ({ source }) => source);
     try {
-      await producer.sendBatch({
+      const messagesOf = [...bySource].map(([source, list]) => {
+        const messages: Message[] = list.map((e) => ({ key: e.key, value: e.json, timestamp: String(e.recordMillis) }));
+        return { source, topic: topics[source], messages };
+      });
+      const answers = await producer.sendBatch({
         acks: -1,
         compression: CompressionTypes.LZ4,
-        topicMessages: [...bySource].map(([source, list]) => ({
-          topic: topics[source],
-          messages: list.map(({ key, json, recordMillis }) => ({ key, value: json, timestamp: String(recordMillis) })),
-        })),
+        topicMessages: messagesOf,
       });
-      acknowledged += events.length;
-      for (const [source, list] of bySource) perSource[source] = (perSource[source] ?? 0) + list.length;
+      // a partition without a leader is left out (kafkajs-internals.ts)
+      const answered = new Set(answers.map(({ topicName, partition }) => `${topicName} ${partition}`));
+      for (const { source, topic, messages } of messagesOf) {
+        const stored = messages.filter(({ partition }) => answered.has(`${topic} ${partition}`)).length;
+        acknowledged += stored;
+        failed += messages.length - stored;
+        perSource[source] = (perSource[source] ?? 0) + stored;
+      }
     } catch (error) {
       failed += events.length;
       logger.warn(

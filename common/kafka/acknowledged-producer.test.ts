@@ -17,8 +17,8 @@ interface Call {
 }
 
 /**
- * A Kafka client whose producers put messages with the key 1 into partition 1, all others into partition 0, and answer by a script. What a real broker does is
- * tested in test/integration/push.
+ * A Kafka client whose producers put messages with the key 1 into partition 1, all others into partition 0, and answer
+ * by a script. What a real broker does is tested in test/integration/push.
  */
 function scripted(
   answers: Answer[],
@@ -113,6 +113,24 @@ describe('the acknowledged producer', () => {
     ]);
     await expect(producer.send('t', [message('a')]).acknowledged).rejects.toMatchObject({ reason: 'failed' });
   });
+
+  it.each([true, false])(
+    'asks a partition without an answer, for instance one without a leader, again (%s)',
+    async (isThere) => {
+      const first = held();
+      const { producer, calls } = scripted([
+        first.answer,
+        async ({ topic }) => [{ topicName: topic, partition: 0, errorCode: 0, baseOffset: '0' }],
+        async ({ topic }) => (isThere ? [{ topicName: topic, partition: 1, errorCode: 0, baseOffset: '0' }] : []),
+      ]);
+      const [, there, here] = ['0', '1', '0'].map((key) => producer.send('t', [{ ...message(key), key }]).acknowledged);
+      first.go();
+      await here;
+      if (isThere) await there;
+      else await expect(there).rejects.toMatchObject({ reason: 'failed' });
+      expect(calls.map((c) => c.values)).toEqual([['0'], ['1', '0'], ['1']]);
+    },
+  );
 
   it('drops the producer of a failed call, so its sequence numbers are never used again', async () => {
     const { producer, calls, disconnected } = scripted([failure('CONNECTION')]);

@@ -57,18 +57,18 @@ const REPLICAS_MS = 8_000;
 const RETRIES = 3;
 const STOP_MS = 3_000;
 
-/** The work of one send(): as many pieces as it needs calls. */
+/** The work of one send(). */
 interface Order {
-  /** pieces in memory: a piece leaves it acknowledged, or after its order was settled with an error */
+  /** messages in memory: one leaves it acknowledged, or after its order was settled with an error */
   held: number;
   settled: boolean;
   settle: (error?: NotAcknowledged) => void;
   finish: () => void;
 }
-interface Piece {
+/** A message of an order. */
+interface Part {
   readonly order: Order;
-  readonly messages: Message[];
-  bytes: number;
+  readonly message: Message;
 }
 
 /** Opens no connection before the first message. `acknowledgeMs`: how long a caller waits, 10 s by default. */
@@ -91,7 +91,7 @@ export function createAcknowledgedProducer(
       const { promise: acknowledged, resolve, reject } = Promise.withResolvers<void>();
       const late = setTimeout(() => order.settle(new NotAcknowledged('late')), acknowledgeMs);
       const order: Order = {
-        held: 0,
+        held: messages.length,
         settled: false,
         finish,
         settle: (error) => {
@@ -101,14 +101,12 @@ export function createAcknowledgedProducer(
           else reject(error);
         },
       };
-      const pieces = split(messages, order);
-      order.held = pieces.length;
-      if (pieces.length === 0) order.settle();
+      if (messages.length === 0) order.settle();
       else if (stopping) order.settle(new NotAcknowledged('stopping'));
       // a new caller would only wait behind a call that hangs
       else if (lane.busyMs() > acknowledgeMs) order.settle(new NotAcknowledged('late'));
       if (order.settled) finish();
-      else lane.add(pieces);
+      else lane.add(messages, order);
       return { acknowledged, finished };
     },
     /** Ends calls in flight or waits for them, a few seconds at most. Unsent messages are rejected. */
@@ -122,46 +120,41 @@ export function createAcknowledgedProducer(
 type Lane = ReturnType<typeof createLane>;
 
 function createLane(topic: string, kafka: Pick<KafkaClient, 'producer'>, logger: Logger) {
-  let queue: Piece[] = [];
+  let queue: Part[] = [];
   let since: number | undefined;
   let running: Promise<void> | undefined;
   let current: Promise<Producer> | undefined;
 
-  /** Takes waiting pieces, up to one call. Pieces whose order is already settled (late) are dropped. */
-  function take(): Piece[] {
-    const taken: Piece[] = [];
+  /** Takes waiting messages, up to one call. Messages whose order is already settled (late) are dropped. */
+  function take(): Part[] {
+    const taken: Part[] = [];
     let bytes = 0;
     let i = 0;
     for (; i < queue.length; i++) {
-      const piece = queue[i]!;
-      if (piece.order.settled) done(piece);
-      else if (taken.length > 0 && bytes + piece.bytes > MAX_CALL_BYTES) break;
-      else {
-        taken.push(piece);
-        bytes += piece.bytes;
+      const part = queue[i]!;
+      if (part.order.settled) {
+        release(part);
+        continue;
       }
+      bytes += sizeOf(part.message);
+      if (taken.length > 0 && bytes > MAX_CALL_BYTES) break;
+      taken.push(part);
     }
     queue = queue.slice(i);
     return taken;
   }
 
-  async function call(pieces: readonly Piece[]): Promise<void> {
+  async function call(parts: readonly Part[]): Promise<void> {
     since = performance.now();
-    const delivered = new Set<Message>();
-    let waiting = pieces;
-    const isDelivered = (piece: Piece): boolean => piece.messages.every((message) => delivered.has(message));
+    const open = new Set(parts);
     let reason: NotAcknowledged['reason'] = 'too_large';
     let cause: unknown;
     try {
       current ??= connected(kafka);
       const producer = await current;
-      const send: Send = (messages) => {
-        // a caller does not wait for the parts of others
-        waiting.filter(isDelivered).forEach(done);
-        waiting = waiting.filter((piece) => !isDelivered(piece));
-        return producer.send({ topic, acks: -1, timeout: REPLICAS_MS, compression: CompressionTypes.LZ4, messages });
-      };
-      cause = await deliver(send, pieces, delivered);
+      const send: Send = (messages) =>
+        producer.send({ topic, acks: -1, timeout: REPLICAS_MS, compression: CompressionTypes.LZ4, messages });
+      cause = await deliver(send, parts, open);
     } catch (error) {
       const failed = current;
       current = undefined;
@@ -169,35 +162,29 @@ function createLane(topic: string, kafka: Pick<KafkaClient, 'producer'>, logger:
       [reason, cause] = ['failed', error];
     }
     if (cause !== undefined)
-      logger.warn(
-        {
-          topic,
-          messages: pieces.reduce((sum, p) => sum + p.messages.length, -delivered.size),
-          reason: (cause as Error).message,
-        },
-        'messages_not_acknowledged',
-      );
-    for (const piece of waiting) {
-      if (!isDelivered(piece)) piece.order.settle(new NotAcknowledged(reason, { cause }));
-      done(piece);
+      logger.warn({ topic, messages: open.size, reason: (cause as Error).message }, 'messages_not_acknowledged');
+    for (const part of open) {
+      part.order.settle(new NotAcknowledged(reason, { cause }));
+      release(part);
     }
   }
 
   async function run(): Promise<void> {
-    for (let pieces = take(); pieces.length > 0; pieces = take()) await call(pieces);
+    for (let parts = take(); parts.length > 0; parts = take()) await call(parts);
     since = undefined;
     running = undefined;
   }
 
   return {
-    add(pieces: readonly Piece[]): void {
-      queue.push(...pieces);
+    add(messages: readonly OutgoingMessage[], order: Order): void {
+      for (const { key, value, timestamp } of messages)
+        queue.push({ order, message: { key, value, timestamp: String(timestamp) } });
       running ??= run();
     },
     /** how long the call in flight has run, milliseconds */
     busyMs: (): number => (since === undefined ? 0 : performance.now() - since),
     async stop(): Promise<void> {
-      for (const piece of queue) piece.order.settle(new NotAcknowledged('stopping'));
+      for (const { order } of queue) order.settle(new NotAcknowledged('stopping'));
       await running;
       await current?.then((producer) => producer.disconnect()).catch(() => undefined);
     },
@@ -205,71 +192,58 @@ function createLane(topic: string, kafka: Pick<KafkaClient, 'producer'>, logger:
 }
 
 type Send = (messages: Message[]) => Promise<RecordMetadata[]>;
-/** Messages of a piece. */
-type Part = Pick<Piece, 'order' | 'messages'>;
 
 /**
- * Adds the messages that Kafka acknowledges to `delivered`. A large message must not fail other callers: if the topic
- * refuses one, each partition is sent again by itself, and then the pieces of a refused partition in halves. A broker
- * decides for each partition, so it may have stored the others. It does not store them twice, because the same messages
- * of one partition take the same sequence numbers again. Returns the last such refusal. Throws any other error.
+ * Takes the messages that Kafka acknowledges out of `open`. A large message must not fail other callers: if the topic
+ * refuses one, each partition is sent again by itself, and then a refused partition in halves. A broker decides for
+ * each partition, so it may have stored the others. It does not store them twice, because the same messages of one
+ * partition take the same sequence numbers again. Returns the last refusal of a single message. Throws any other error.
  */
-async function deliver(send: Send, pieces: readonly Part[], delivered: Set<Message>): Promise<unknown> {
-  const messages = pieces.flatMap((piece) => piece.messages);
+async function deliver(send: Send, parts: readonly Part[], open: Set<Part>): Promise<unknown> {
   try {
-    const answers = await send(messages);
-    const acknowledged = new Set(answers.filter((a) => a.errorCode === 0).map((a) => a.partition));
-    const missing = messages.find((m) => m.partition === undefined || !acknowledged.has(m.partition));
-    if (missing !== undefined) throw new Error(`no acknowledgement of partition ${missing.partition}`);
-    for (const message of messages) delivered.add(message);
-    return undefined;
+    const answers = await send(parts.map(({ message }) => message));
+    const acknowledged = new Set<number | undefined>(answers.filter((a) => a.errorCode === 0).map((a) => a.partition));
+    for (const part of parts) if (acknowledged.has(part.message.partition)) acknowledge(part, open);
+    const missing = parts.filter((part) => open.has(part));
+    if (missing.length === 0) return undefined;
+    if (missing.length === parts.length)
+      throw new Error(`no acknowledgement of partition ${missing[0]!.message.partition}`);
+    // partitions without a leader, which was left out: by themselves they are retried for a moment
+    // (kafkajs-internals.ts)
+    return await deliver(send, missing, open);
   } catch (error) {
+    for (const part of parts) if (isAcknowledged(part.message)) acknowledge(part, open);
     if (!isTooLarge(error)) throw error;
-    for (const message of messages) if (isAcknowledged(message)) delivered.add(message);
-    const left = pieces
-      .map(({ order, messages: of }) => ({ order, messages: of.filter((message) => !delivered.has(message)) }))
-      .filter((piece) => piece.messages.length > 0);
-    const partitions = new Set(left.flatMap((piece) => piece.messages.map((message) => message.partition)));
-    let parts: Part[][];
-    if (partitions.size > 1) {
-      // all of a partition, also what nobody waits for any more: other messages would take other sequence numbers
-      parts = [...partitions].map((of) =>
-        left.map(({ order, messages: all }) => ({ order, messages: all.filter((m) => m.partition === of) })),
-      );
-    } else {
-      const waiting = left.filter(({ order }) => !order.settled);
-      if (waiting.length === 1) return await deliverOne(send, waiting[0]!, delivered, error);
-      const middle = Math.ceil(waiting.length / 2);
-      parts = [waiting.slice(0, middle), waiting.slice(middle)].filter((half) => half.length > 0);
+    const left = parts.filter((part) => open.has(part));
+    if (left.length === 1) {
+      left[0]!.order.settle(new NotAcknowledged('too_large', { cause: error }));
+      return error;
     }
+    // all of a partition, also what nobody waits for any more: other messages would take other sequence numbers
+    const ofPartitions = [...Map.groupBy(left, ({ message }) => message.partition).values()];
+    const isOnePartition = ofPartitions.length === 1;
     let refusal: unknown;
-    for (const part of parts) refusal = (await deliver(send, part, delivered)) ?? refusal;
+    for (const group of isOnePartition ? halves(left) : ofPartitions) {
+      const some = isOnePartition ? group.filter(isWaitedFor) : group;
+      if (some.length > 0) refusal = (await deliver(send, some, open)) ?? refusal;
+    }
     return refusal;
   }
 }
 
-/**
- * Sends the messages of one piece and one partition again, which the topic refused together. If it takes the largest
- * alone, the rest goes in halves. If not, none of them is stored.
- */
-async function deliverOne(
-  send: Send,
-  { order, messages }: Part,
-  delivered: Set<Message>,
-  refusal: unknown,
-): Promise<unknown> {
-  if (messages.length === 1) {
-    order.settle(new NotAcknowledged('too_large', { cause: refusal }));
-    return refusal;
-  }
-  const largest = messages.reduce((most, message) => (sizeOf(message) > sizeOf(most) ? message : most));
-  const rest = messages.filter((message) => message !== largest);
-  const middle = Math.ceil(rest.length / 2);
-  for (const part of [[largest], rest.slice(0, middle), rest.slice(middle)]) {
-    const refused = part.length === 0 ? undefined : await deliver(send, [{ order, messages: part }], delivered);
-    if (refused !== undefined) return refused;
-  }
-  return undefined;
+/** The larger messages come first: if the topic refuses one, what is left of its order is not stored. */
+function halves(parts: readonly Part[]): Part[][] {
+  const sorted = parts.filter(isWaitedFor).toSorted((a, b) => sizeOf(b.message) - sizeOf(a.message));
+  const middle = Math.ceil(sorted.length / 2);
+  return [sorted.slice(0, middle), sorted.slice(middle)];
+}
+
+function isWaitedFor({ order }: Part): boolean {
+  return !order.settled;
+}
+
+function acknowledge(part: Part, open: Set<Part>): void {
+  if (open.delete(part)) release(part);
 }
 
 async function connected(kafka: Pick<KafkaClient, 'producer'>): Promise<Producer> {
@@ -283,7 +257,7 @@ async function connected(kafka: Pick<KafkaClient, 'producer'>): Promise<Producer
   }
 }
 
-function done({ order }: Piece): void {
+function release({ order }: Part): void {
   if (--order.held > 0) return;
   order.settle();
   order.finish();
@@ -291,21 +265,6 @@ function done({ order }: Piece): void {
 
 function sizeOf({ key, value }: Message): number {
   return Math.max(MIN_MESSAGE_BYTES, RECORD_BYTES + (key?.length ?? 0) + (value?.length ?? 0));
-}
-
-/** Splits the messages of an order into pieces of at most one call. */
-function split(messages: readonly OutgoingMessage[], order: Order): Piece[] {
-  const pieces: Piece[] = [];
-  for (const { key, value, timestamp } of messages) {
-    const message: Message = { key, value, timestamp: String(timestamp) };
-    const size = sizeOf(message);
-    let piece = pieces.at(-1);
-    if (piece === undefined || piece.bytes + size > MAX_CALL_BYTES)
-      pieces.push((piece = { order, messages: [], bytes: 0 }));
-    piece.messages.push(message);
-    piece.bytes += size;
-  }
-  return pieces;
 }
 
 function isTooLarge(error: unknown): boolean {

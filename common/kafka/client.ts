@@ -5,19 +5,17 @@ import kafkajs, {
   type Consumer,
   type ConsumerConfig,
   type ICustomPartitioner,
-  type KafkaMessage,
   type Producer,
   type ProducerConfig,
   type RetryOptions,
   type SASLOptions,
 } from 'kafkajs';
+import { compressFrame } from 'lz4-napi';
 import type { Logger } from '../logger.ts';
 import { clientLogLine } from './client-log.ts';
-import { installCodecs } from './wire/codecs.ts';
 import type { FetchedBlock, Place } from './wire/fetch-response.ts';
 import { readFetchesWith } from './wire/kafkajs-internals.ts';
 import { partitionOf } from './partitioner.ts';
-import { FetchedRecord } from './wire/record-batch.ts';
 
 export type { FetchedRecord } from './wire/record-batch.ts';
 
@@ -36,52 +34,28 @@ export type {
 /** `compression` of a produced batch */
 export const { CompressionTypes } = kafkajs;
 
-/**
- * Returns the records of a batch that a consumer received. Its messages differ from kafkajs's types
- * (FetchedBlock in wire/fetch-response.ts).
- */
+// kafkajs has no LZ4. It only compresses with it: wire/fetch-response.ts reads fetched records.
+kafkajs.CompressionCodecs[CompressionTypes.LZ4] = () => ({
+  compress: ({ buffer }: { readonly buffer: Buffer }) => compressFrame(buffer),
+});
+
+/** Returns the records of a batch that a consumer received: one block (wire/fetch-response.ts). */
 export function fetchedRecords(batch: Batch) {
-  const messages = batch.messages as readonly (KafkaMessage | FetchedBlock)[];
-  const block = messages.find((message) => 'records' in message);
+  const { records, stableEnd, free } = batch.messages[0] as unknown as FetchedBlock;
   return {
     /**
      * the offset that they were fetched from; the request may be older than the last rejoin; kafkajs's types lack the
      * field (src/consumer/batch.js:12)
      */
     at: Number((batch as Batch & { readonly fetchedOffset: string }).fetchedOffset),
-    records: messages.flatMap((message) => ('records' in message ? message.records : [oldRecord(message)])),
+    records,
     /** the last offset that the records cover; some offsets may have no record */
     to: Number(batch.lastOffset()),
     /** one after the last offset that can be read now; what open transactions wrote comes after it */
-    end: block === undefined ? Number(batch.highWatermark) : block.stableEnd,
-    /** Frees the memory of the records at once. No key or value can be read afterwards. */
-    free(): void {
-      for (const message of messages) if ('records' in message) message.free();
-    },
+    end: stableEnd,
+    free,
   };
 }
-
-/**
- * Returns a record that kafkajs has read: in the format before 0.11, or any of a broker before 2.3.
- * There are no headers before 0.11, and no time before 0.10.
- */
-function oldRecord({ offset, timestamp, key, value, headers = {} }: KafkaMessage): FetchedRecord {
-  const span = (bytes: Buffer | null, from: number): [number, number] =>
-    bytes === null ? [-1, -1] : [from, from + bytes.length];
-  return new FetchedRecord(
-    Number(offset),
-    Number((timestamp as string | undefined) ?? -1),
-    // kafkajs makes a list of what has the same name
-    Object.entries(headers).flatMap(([name, values]) =>
-      [values].flat().map((of) => [name, of as Buffer | null] as const),
-    ),
-    Buffer.concat([key ?? NOTHING, value ?? NOTHING]),
-    span(key, 0),
-    span(value, key?.length ?? 0),
-  );
-}
-
-const NOTHING = Buffer.alloc(0);
 
 interface KafkaOptions {
   /** host:port each; one reachable broker is enough */
@@ -159,7 +133,6 @@ function unreadableReporter(logger: Logger): (place: Place, error: Error) => voi
 /** Creates a Kafka client. Nothing else does. */
 export function createKafka({ brokers, clientId, logger, maxDecompressedBytes, ssl = false, sasl }: KafkaOptions) {
   readFetchesWith({ maxBytes: maxDecompressedBytes, onUnreadable: unreadableReporter(logger) });
-  installCodecs(maxDecompressedBytes);
   const kafka = new kafkajs.Kafka({
     brokers: [...brokers],
     clientId,
@@ -183,7 +156,8 @@ export function createKafka({ brokers, clientId, logger, maxDecompressedBytes, s
       kafka.consumer({
         ...config,
         retry,
-        // kafkajs keeps what it is given, and makes it a number when it fetches (src/consumer/consumerGroup.js:491, 498)
+        // kafkajs keeps what it is given, and makes it a number when it fetches (src/consumer/consumerGroup.js:491,
+        // 498)
         ...(wait !== undefined && { maxWaitTimeInMs: { valueOf: wait } as unknown as number }),
       }),
     /**

@@ -24,6 +24,7 @@ import {
 } from '../../common/kafka/local-broker/local-broker.ts';
 import type { MoreListeners } from '../../common/kafka/local-broker/server-properties.ts';
 import { createLogger } from '../../common/logger.ts';
+import { installCodecs } from './codecs.ts';
 import { waitFor } from './wait-for.ts';
 
 type Compression = 'none' | 'gzip' | 'snappy' | 'lz4' | 'zstd';
@@ -202,6 +203,8 @@ const kafkajsTypes = {
   lz4: CompressionTypes.LZ4,
   zstd: CompressionTypes.ZSTD,
 };
+
+installCodecs();
 
 /**
  * Produces with kafkajs: one record batch per partition. Records without a partition go to partition 0. Reports in the
@@ -494,7 +497,7 @@ export async function removeLeftBrokers(): Promise<void> {
     const dataDir = join(tmpdir(), name);
     const left = await leftRunning(join(dataDir, 'kafka')).catch(() => undefined); // another run's that goes on
     if (left === undefined) continue;
-    await endBroker(left.backend);
+    await endBroker(left);
     rmSync(dataDir, { recursive: true, force: true });
   }
 }

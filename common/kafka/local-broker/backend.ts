@@ -7,7 +7,7 @@ export interface Backend {
   terminate(): Promise<unknown>;
   /** kills it */
   kill(): Promise<unknown>;
-  /** why it ended, or where to read that */
+  /** why it ended, and where to read more */
   lastWords(): Promise<string>;
 }
 

@@ -3,13 +3,12 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Logger } from '../../logger.ts';
 import { Unavailable, type Backend } from './backend.ts';
-import { lastError, lastLine, run, type Outcome } from './process.ts';
+import { lastLine, run, type Outcome } from './process.ts';
 import {
   KAFKA_VERSION,
   formatArguments,
   formatClass,
   javaArguments,
-  randomClusterId,
   serverClass,
   type MoreListeners,
 } from './server-properties.ts';
@@ -73,13 +72,8 @@ function runArguments(
 }
 
 /** Returns the arguments of `docker` that format the data folder before the broker's first start. */
-export function dockerFormat(layout: DockerLayout, clusterId: string): string[] {
-  return runArguments(
-    layout,
-    ['--rm'],
-    formatClass,
-    ...formatArguments(clusterId, 'server.properties', layout.more?.scram),
-  );
+export function dockerFormat(layout: DockerLayout): string[] {
+  return runArguments(layout, ['--rm'], formatClass, ...formatArguments('server.properties', layout.more?.scram));
 }
 
 /** The broker listens on the same port inside and outside, so its advertised address works for itself too. */
@@ -137,7 +131,7 @@ export async function startWithDocker(
   const name = containerName(layout.home);
   await run('docker', ['rm', '--force', '--volumes', name], { timeoutMs: DOCKER_TIMEOUT_MS, signal });
   if (!existsSync(join(layout.home, 'data', 'meta.properties')))
-    await must(dockerFormat(layout, randomClusterId()), DOCKER_TIMEOUT_MS, 'formatting its data folder');
+    await must(dockerFormat(layout), DOCKER_TIMEOUT_MS, 'formatting its data folder');
   try {
     await must(dockerStart(layout), DOCKER_TIMEOUT_MS, `starting the container ${name}`);
   } catch (error) {
@@ -179,7 +173,7 @@ function backend(name: string): Backend {
     kill: () => docker('kill', name),
     lastWords: async () => {
       const { stdout, stderr } = await docker('logs', '--tail', '200', name);
-      return lastError(stdout + stderr) ?? `see docker logs ${name}`;
+      return `${lastLine(stdout + stderr)}; see docker logs ${name}`;
     },
   };
 }

@@ -7,20 +7,12 @@ import { fileURLToPath } from 'node:url';
 import type { Logger } from '../../logger.ts';
 import { makeFolder } from '../../make-folder.ts';
 import { Unavailable, type Backend } from './backend.ts';
-import { commandOf, lastError, lastLine, run } from './process.ts';
-import {
-  KAFKA_VERSION,
-  formatArguments,
-  formatClass,
-  javaArguments,
-  randomClusterId,
-  serverClass,
-} from './server-properties.ts';
+import { commandOf, lastLine, run } from './process.ts';
+import { KAFKA_VERSION, formatArguments, formatClass, javaArguments, serverClass } from './server-properties.ts';
 
 const JAVA_TIMEOUT_MS = 60_000;
 /** bytes of all jars; Maven also downloads its own plugins the first time */
 const JARS_MEGABYTES = 54;
-const TELL_EVERY_BYTES = 4_000_000;
 /** enough for 54 MB over a slow line */
 const MAVEN_TIMEOUT_MS = 15 * 60_000;
 const OLDEST_JAVA = 17;
@@ -52,16 +44,13 @@ export async function kafkaJars(cacheDir: string, logger: Logger, signal: AbortS
   const folder = join(cacheDir, `kafka-${KAFKA_VERSION}`);
   if (!existsSync(folder)) {
     logger.info({ into: folder, megabytes: JARS_MEGABYTES }, 'kafka_jars_fetching');
-    const progress = downloadProgress((megabytes) =>
-      logger.info({ megabytes, of_about: JARS_MEGABYTES }, 'kafka_jars_fetched'),
-    );
     const part = `${folder}.${process.pid}.part`;
     makeFolder(cacheDir);
     const pom = fileURLToPath(new URL('pom.xml', import.meta.url));
     const { code, stdout, stderr } = await run(
       'mvn',
       ['-B', '-f', pom, 'dependency:copy-dependencies', '-DincludeScope=runtime', `-DoutputDirectory=${part}`],
-      { cwd: cacheDir, timeoutMs: MAVEN_TIMEOUT_MS, signal, onOutput: progress },
+      { cwd: cacheDir, timeoutMs: MAVEN_TIMEOUT_MS, signal },
     );
     if (code !== 0) {
       rmSync(part, { recursive: true, force: true });
@@ -80,24 +69,6 @@ export async function kafkaJars(cacheDir: string, logger: Logger, signal: AbortS
   return join(folder, '*');
 }
 
-const UNITS: Readonly<Record<string, number>> = { B: 1, kB: 1000, MB: 1_000_000 };
-
-/** Reads Maven's output and reports the sum of its downloads every few megabytes. */
-export function downloadProgress(tell: (megabytes: number) => void): (output: string) => void {
-  let [rest, bytes, told] = ['', 0, 0];
-  return (output) => {
-    const lines = (rest + output).split('\n');
-    rest = lines.pop() ?? '';
-    for (const line of lines) {
-      const [, amount, unit = ''] = /^(?:\[INFO\] )?Downloaded from .* \(([\d.]+) (B|kB|MB) at /.exec(line) ?? [];
-      bytes += Number(amount ?? 0) * (UNITS[unit] ?? 0);
-    }
-    if (bytes - told < TELL_EVERY_BYTES) return;
-    told = bytes;
-    tell(Math.round(bytes / 1_000_000));
-  };
-}
-
 /** Starts Kafka in `home` (server.properties is there). The first start formats the data folder. */
 export async function startWithJava(
   java: string,
@@ -112,7 +83,7 @@ export async function startWithJava(
   if (!existsSync(join(home, 'data', 'meta.properties'))) {
     const { code, stdout, stderr } = await run(
       java,
-      javaArguments(classpath, formatClass, ...formatArguments(randomClusterId(), properties, scram)),
+      javaArguments(classpath, formatClass, ...formatArguments(properties, scram)),
       { cwd: home, env, timeoutMs: JAVA_TIMEOUT_MS, signal },
     );
     if (code !== 0)
@@ -162,7 +133,7 @@ function backend(pid: number, home: string, exited: Promise<string>): Backend {
     kill: () => send('SIGKILL'),
     lastWords: async () => {
       const log = join(home, 'broker.log');
-      return lastError(await readFile(log, 'utf8').catch(() => '')) ?? `see ${log}`;
+      return `${lastLine(await readFile(log, 'utf8').catch(() => ''))}; see ${log}`;
     },
   };
 }

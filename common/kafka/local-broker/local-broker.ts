@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
@@ -47,13 +46,11 @@ const STOP_DEADLINE_MS = 5_000;
  */
 interface Running {
   readonly run: Run;
-  /** digest of its settings */
-  readonly settings: string;
   readonly owner: { readonly pid: number; readonly command: string };
 }
 
 /**
- * Starts Kafka on this machine, or takes over the one that an earlier process left in the same data folder. It uses
+ * Starts Kafka on this machine. Ends the one that a killed process left in the same data folder first. It uses
  * Docker if it answers, else Java 17 or newer. Both keep the same data in the data folder across starts.
  * It runs in its own process group: ctrl-C in a terminal reaches us, and we stop it last.
  * Throws StartError (one line) if the port or the data folder is in use, or if neither way is available.
@@ -63,29 +60,19 @@ export async function startLocalBroker(
   logger: Logger,
   options: Options = {},
 ): Promise<LocalBroker> {
-  const { KAFKA_PORT: port, FSYNC: fsync } = settings;
+  const { KAFKA_PORT: port } = settings;
   const home = join(resolve(settings.DATA_DIR), 'kafka');
   for (const folder of [dirname(home), home]) makeDataFolder(folder);
-  const digest = createHash('sha256')
-    .update(serverProperties({ port, controllerPort: 0, bindHost: '', fsync }))
-    .digest('hex');
-
   const left = await leftRunning(home);
   if (left !== undefined) {
-    // it can be taken over if it answers, and was started with the wanted settings
-    if (left.settings === digest && (await whyNotReady(left.backend, port)) === undefined) {
-      await writeRecord(home, left.backend.run, digest);
-      logger.info({ port, ...left.backend.run }, 'local_broker_found');
-      return localBroker(left.backend, home, port);
-    }
-    logger.info({ ...left.backend.run }, 'local_broker_replaced');
-    await endBroker(left.backend);
+    logger.info({ ...left.run }, 'local_broker_replaced');
+    await endBroker(left);
   }
 
   await assertPortFree(port);
   const started = performance.now();
   const backend = await startBackend(settings, home, logger, options);
-  await writeRecord(home, backend.run, digest);
+  await writeRecord(home, backend.run);
   const failure = await whyNotReady(backend, port, options.signal);
   if (failure !== undefined) {
     await backend.kill();
@@ -113,23 +100,27 @@ async function startBackend(
   };
   const javaFound = findJava(JAVA_HOME);
   javaFound.catch(() => undefined);
+  const ways = {
+    Docker: async () => {
+      const user = await findDocker();
+      await write('0.0.0.0');
+      return await startWithDocker({ home, port, user, more }, logger, signal);
+    },
+    Java: async () => {
+      const java = await javaFound;
+      const classpath = await kafkaJars(CACHE_DIR, logger, signal);
+      await write('127.0.0.1');
+      return await startWithJava(java, classpath, home, signal, more?.scram);
+    },
+  };
   const reasons: string[] = [];
-  try {
-    const user = await findDocker();
-    await write('0.0.0.0');
-    return await startWithDocker({ home, port, user, more }, logger, signal);
-  } catch (error) {
-    if (!(error instanceof Unavailable)) throw error;
-    reasons.push(`Docker ${error.message}`);
-  }
-  try {
-    const java = await javaFound;
-    const classpath = await kafkaJars(CACHE_DIR, logger, signal);
-    await write('127.0.0.1');
-    return await startWithJava(java, classpath, home, signal, more?.scram);
-  } catch (error) {
-    if (!(error instanceof Unavailable)) throw error;
-    reasons.push(`Java ${error.message}`);
+  for (const [way, start] of Object.entries(ways)) {
+    try {
+      return await start();
+    } catch (error) {
+      if (!(error instanceof Unavailable)) throw error;
+      reasons.push(`${way} ${error.message}`);
+    }
   }
   throw new StartError(
     `there is no Kafka: set KAFKA_BROKERS=host:port to use a running one, or install Docker, or install Java 17 and Maven (${reasons.join('; ')})`,
@@ -178,9 +169,7 @@ export async function endBroker(backend: Backend): Promise<void> {
 }
 
 /** Returns the broker that a dead process left in this folder. Throws StartError if that process is alive. */
-export async function leftRunning(
-  home: string,
-): Promise<{ readonly backend: Backend; readonly settings: string } | undefined> {
+export async function leftRunning(home: string): Promise<Backend | undefined> {
   const record = readRecord(home);
   if (record === undefined) return undefined;
   const backend =
@@ -190,13 +179,13 @@ export async function leftRunning(
     throw new StartError(
       `the data folder ${dirname(home)} is in use by process ${record.owner.pid}; set another DATA_DIR (and another PORT and KAFKA_PORT), or stop that process`,
     );
-  return { backend, settings: record.settings };
+  return backend;
 }
 
 const recordFile = (home: string): string => join(home, 'running.json');
 
-async function writeRecord(home: string, run: Run, settings: string): Promise<void> {
-  const record: Running = { run, settings, owner: { pid: process.pid, command: (await commandOf(process.pid)) ?? '' } };
+async function writeRecord(home: string, run: Run): Promise<void> {
+  const record: Running = { run, owner: { pid: process.pid, command: (await commandOf(process.pid)) ?? '' } };
   const part = `${recordFile(home)}.part`;
   writeFileSync(part, JSON.stringify(record));
   renameSync(part, recordFile(home));
@@ -213,18 +202,14 @@ function readRecord(home: string): Running | undefined {
 async function assertPortFree(port: number): Promise<void> {
   try {
     await listenOnce(port);
-    return;
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
-    if (code !== 'EADDRINUSE')
-      throw new StartError(`the local Kafka cannot listen on 127.0.0.1:${port} (${code}); set KAFKA_PORT`);
+    throw new StartError(
+      code === 'EADDRINUSE'
+        ? `the port 127.0.0.1:${port} of the local Kafka is in use: set KAFKA_BROKERS=127.0.0.1:${port} if a Kafka runs there, or KAFKA_PORT to a free one`
+        : `the local Kafka cannot listen on 127.0.0.1:${port} (${code}); set KAFKA_PORT`,
+    );
   }
-  const kafka = (await probe(`127.0.0.1:${port}`, 2_000)).kind === 'kafka';
-  throw new StartError(
-    kafka
-      ? `another Kafka runs on 127.0.0.1:${port}: set KAFKA_BROKERS=127.0.0.1:${port} to use it, or KAFKA_PORT to start our own beside it`
-      : `the port 127.0.0.1:${port} of the local Kafka is in use by another program: set KAFKA_PORT to a free one`,
-  );
 }
 
 /** Returns a free port. */

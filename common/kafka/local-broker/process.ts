@@ -20,40 +20,27 @@ export function run(
     readonly env?: NodeJS.ProcessEnv;
     readonly timeoutMs: number;
     readonly signal?: AbortSignal | undefined;
-    readonly onOutput?: (text: string) => void;
   },
 ): Promise<Outcome> {
   return new Promise((resolve) => {
-    const { cwd, env, timeoutMs: timeout, signal, onOutput } = options;
-    const child = execFile(
-      command,
-      args,
-      { cwd, env, timeout, signal, maxBuffer: MAX_OUTPUT_BYTES },
-      (error, stdout, stderr) => {
-        const code = error === null ? 0 : typeof error.code === 'number' ? error.code : undefined;
-        resolve({ code, stdout, stderr: error !== null && stderr === '' ? error.message : stderr });
-      },
-    );
-    if (onOutput !== undefined) child.stdout?.on('data', onOutput);
+    const { cwd, env, timeoutMs: timeout, signal } = options;
+    execFile(command, args, { cwd, env, timeout, signal, maxBuffer: MAX_OUTPUT_BYTES }, (error, stdout, stderr) => {
+      const code = error === null ? 0 : typeof error.code === 'number' ? error.code : undefined;
+      resolve({ code, stdout, stderr: error !== null && stderr === '' ? error.message : stderr });
+    });
   });
 }
 
-/** Returns the cause at the end of a log: its last line with an error or an exception. Undefined if there is none. */
-export function lastError(text: string): string | undefined {
-  return text
+/**
+ * Returns the cause at the end of an output: its last line with an error or an exception, else its last line. Stack
+ * frames are none.
+ */
+export function lastLine(text: string): string {
+  const lines = text
     .split('\n')
     .map((line) => line.trim())
-    .findLast((line) => /\bERROR\b|\bFATAL\b|Exception|Error:/.test(line) && !line.startsWith('at '));
-}
-
-/** Returns the last line that is no stack frame: Java and Docker put the cause at the end. */
-export function lastLine(text: string): string {
-  return (
-    text
-      .split('\n')
-      .map((line) => line.trim())
-      .findLast((line) => line !== '' && !/^at |^\.\.\. \d+ more$/.test(line)) ?? 'no output'
-  );
+    .filter((line) => line !== '' && !/^at |^\.\.\. \d+ more$/.test(line));
+  return lines.findLast((line) => /\bERROR\b|\bFATAL\b|Exception|Error:/.test(line)) ?? lines.at(-1) ?? 'no output';
 }
 
 /**

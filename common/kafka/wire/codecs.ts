@@ -2,64 +2,36 @@ import { pipeline } from 'node:stream';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import zlib from 'node:zlib';
-import kafkajs from 'kafkajs';
-import { compressFrame, decompressFrame, decompressFrameSync } from 'lz4-napi';
-import {
-  compress as snappyCompress,
-  uncompress as snappyUncompress,
-  uncompressSync as snappyUncompressSync,
-} from 'snappy';
+import { decompressFrame, decompressFrameSync } from 'lz4-napi';
+import { uncompress as snappyUncompress, uncompressSync as snappyUncompressSync } from 'snappy';
 import { CHUNK_BYTES, unzip } from '../../unzip.ts';
 
 /** The compressions of Kafka's record batches; `none` needs no codec. */
 export type Codec = 'gzip' | 'snappy' | 'lz4' | 'zstd';
 
-/**
- * Decompresses the records of one record batch, off the event loop (thread pool) unless that would take longer.
- * Undefined if the result would exceed maxBytes, and hardly more is ever allocated: a decompression bomb is refused by
- * its first bytes, or while it unfolds. Throws if the bytes do not fit the codec.
- */
-export function decompress(codec: Codec, data: Buffer, maxBytes: number): Promise<Buffer | undefined> {
-  return decompressors[codec](data, maxBytes);
+/** Decompresses the records of one record batch. Both throw if the bytes do not fit the codec. */
+interface Decompressor {
+  /**
+   * Off the event loop (thread pool) unless that would take longer. Undefined if the result might exceed maxBytes, and
+   * hardly more is ever allocated: a decompression bomb is refused by its first bytes, or while it unfolds.
+   */
+  readonly whole: (data: Buffer, maxBytes: number) => Promise<Buffer | undefined>;
+  /**
+   * For a record batch that is too large to be held decompressed. An LZ4 frame with a dictionary or dependent blocks
+   * cannot be split (Kafka's brokers refuse dependent blocks). A single snappy block is one piece.
+   */
+  readonly inChunks: (data: Buffer) => AsyncIterable<Buffer>;
 }
 
-/**
- * The same in pieces, for a record batch that is too large to be held decompressed.
- * An LZ4 frame with a dictionary or dependent blocks cannot be split (Kafka's brokers refuse dependent blocks). A single
- * snappy block is one piece.
- */
-export function decompressInChunks(codec: Codec, data: Buffer): AsyncIterable<Buffer> {
-  return chunkers[codec](data);
-}
-
-/** Compresses the records of one record batch off the event loop. */
-export function compress(codec: Codec, data: Buffer): Promise<Buffer> {
-  return compressors[codec](data);
-}
-
-const gzip = promisify<Buffer, Buffer>(zlib.gzip);
-const zstdCompress = promisify<Buffer, Buffer>(zlib.zstdCompress);
-
-const compressors: Record<Codec, (data: Buffer) => Promise<Buffer>> = {
-  gzip,
-  snappy: (data) => snappyCompress(data),
-  lz4: (data) => compressFrame(data),
-  zstd: zstdCompress,
-};
-
-const decompressors: Record<Codec, (data: Buffer, maxBytes: number) => Promise<Buffer | undefined>> = {
-  gzip: async (data, maxBytes) => (await unzip(promisify(zlib.unzip), data, maxBytes))?.buffer,
-  snappy: decompressSnappy,
-  lz4: decompressLz4,
-  zstd: decompressZstd,
-};
-
-const chunkers: Record<Codec, (data: Buffer) => AsyncIterable<Buffer>> = {
-  // breaking out of the loop ends the stream
-  gzip: (data) => zlib.createUnzip({ chunkSize: CHUNK_BYTES }).end(data),
-  snappy: snappyChunks,
-  lz4: lz4Chunks,
-  zstd: zstdChunks,
+export const decompressors: Readonly<Record<Codec, Decompressor>> = {
+  gzip: {
+    whole: async (data, maxBytes) => (await unzip(promisify(zlib.unzip), data, maxBytes))?.buffer,
+    // breaking out of the loop ends the stream
+    inChunks: (data) => zlib.createUnzip({ chunkSize: CHUNK_BYTES }).end(data),
+  },
+  snappy: { whole: decompressSnappy, inChunks: snappyChunks },
+  lz4: { whole: decompressLz4, inChunks: lz4Chunks },
+  zstd: { whole: decompressZstd, inChunks: zstdChunks },
 };
 
 const ZSTD_MAGIC = 0xfd2fb528;
@@ -109,13 +81,9 @@ function zstdFrameEnd(data: Buffer, from: number): number {
 async function decompressZstd(data: Buffer, maxBytes: number): Promise<Buffer | undefined> {
   const first = await unzip(promisify(zlib.zstdDecompress), data, maxBytes);
   if (first === undefined || first.engine.bytesWritten >= data.length) return first?.buffer;
-  return await joined(zstdChunks(data), maxBytes);
-}
-
-async function joined(chunks: AsyncIterable<Buffer>, maxBytes: number): Promise<Buffer | undefined> {
   const parts: Buffer[] = [];
   let total = 0;
-  for await (const chunk of chunks) {
+  for await (const chunk of zstdChunks(data)) {
     if ((total += chunk.length) > maxBytes) return undefined;
     // a copy: a small chunk would keep all of its buffer
     parts.push(Buffer.from(chunk));
@@ -150,37 +118,31 @@ const SNAPPY_MAX_RATIO = 22;
 const SNAPPY_BLOCK_BYTES = 8 * 1024;
 
 async function* snappyChunks(data: Buffer): AsyncGenerator<Buffer> {
-  for (const block of snappyBlocks(data)) {
-    if (snappyLength(block) > block.length * SNAPPY_MAX_RATIO)
-      throw new Error('a block claims more bytes than it can have');
-    yield (await snappyUncompress(block, { asBuffer: true })) as Buffer;
-  }
-}
-
-function snappyBlocks(data: Buffer): Buffer[] {
-  return data.subarray(0, XERIAL_MAGIC.length).equals(XERIAL_MAGIC) ? xerialBlocks(data) : [data];
-}
-
-async function decompressSnappy(data: Buffer, maxBytes: number): Promise<Buffer | undefined> {
-  const blocks = snappyBlocks(data);
-  const total = blocks.reduce((sum, block) => sum + snappyLength(block), 0);
-  if (total > maxBytes) return undefined;
-  const parts: Buffer[] = [];
   let left = AT_ONCE_BYTES;
-  for (const block of blocks) {
-    const cost = snappyLength(block) + SNAPPY_BLOCK_BYTES;
+  for (const block of snappyBlocks(data)) {
+    const length = snappyLength(block);
+    if (length > block.length * SNAPPY_MAX_RATIO) throw new Error('a block claims more bytes than it can have');
+    const cost = length + SNAPPY_BLOCK_BYTES;
     if (cost > left) {
       await nextTurn();
       left = AT_ONCE_BYTES;
     }
     left -= cost;
     const unpack = cost > AT_ONCE_BYTES ? snappyUncompress : snappyUncompressSync;
-    parts.push((await unpack(block, { asBuffer: true })) as Buffer);
+    yield (await unpack(block, { asBuffer: true })) as Buffer;
   }
-  return parts.length === 1 && parts[0] !== undefined ? parts[0] : Buffer.concat(parts, total);
 }
 
-function xerialBlocks(data: Buffer): Buffer[] {
+async function decompressSnappy(data: Buffer, maxBytes: number): Promise<Buffer | undefined> {
+  const total = snappyBlocks(data).reduce((sum, block) => sum + snappyLength(block), 0);
+  if (total > maxBytes) return undefined;
+  const parts: Buffer[] = [];
+  for await (const part of snappyChunks(data)) parts.push(part);
+  return parts.length === 1 ? parts[0] : Buffer.concat(parts, total);
+}
+
+function snappyBlocks(data: Buffer): Buffer[] {
+  if (!data.subarray(0, XERIAL_MAGIC.length).equals(XERIAL_MAGIC)) return [data];
   const blocks: Buffer[] = [];
   for (let at = XERIAL_HEADER_BYTES; at < data.length;) {
     if (at + 4 > data.length) throw new Error('a block length is cut off');
@@ -207,15 +169,6 @@ function snappyLength(block: Buffer): number {
   throw new Error('the length of a block is not a varint');
 }
 
-/** Places in an LZ4 frame: the block from its length to its checksum, and its data within. */
-interface Lz4Block {
-  readonly from: number;
-  readonly data: number;
-  readonly end: number;
-  readonly stored: boolean;
-  readonly to: number;
-}
-
 const LZ4_FRAME_MAGIC = 0x184d2204;
 const LZ4_HEADER_BYTES = 7;
 const LZ4_END = Buffer.alloc(4);
@@ -226,63 +179,64 @@ const LZ4_FLAG = {
   blockChecksum: 0x10,
   independent: 0x20,
 } as const;
-/** blocks that are decompressed together */
-const LZ4_BLOCKS = 4;
+/** A byte of a block stands for at most so many (lz4_Block_format.md): one more of them is 255 more of a match. */
+const LZ4_MAX_RATIO = 255;
 
 /** Splits an LZ4 frame (github.com/lz4/lz4, lz4_Frame_format.md) without decompressing it. */
 function lz4Frame(data: Buffer) {
   if (data.length < LZ4_HEADER_BYTES || data.readUInt32LE(0) !== LZ4_FRAME_MAGIC) throw new Error('not an LZ4 frame');
   const flags = data.readUInt8(4);
   const has = (flag: number, bytes: number): number => ((flags & flag) === 0 ? 0 : bytes);
-  const blocks: Lz4Block[] = [];
+  const maxBlockBytes = 2 ** (8 + 2 * ((data.readUInt8(5) >> 4) & 0x07));
   let at = LZ4_HEADER_BYTES + has(LZ4_FLAG.contentSize, 8) + has(LZ4_FLAG.dictionary, 4);
+  /** where groups of blocks begin: a group has at most CHUNK_BYTES decompressed, or is one block */
+  const groups = [at];
+  let groupBytes = 0;
+  /** how much all blocks may have decompressed */
+  let mostBytes = 0;
   for (;;) {
     if (at + 4 > data.length) throw new Error('the frame is cut off');
     const word = data.readUInt32LE(at);
     if (word === 0) break;
-    const [from, end] = [at, at + 4 + (word & 0x7fffffff)];
-    at = end + has(LZ4_FLAG.blockChecksum, 4);
+    const blockBytes = word & 0x7fffffff;
+    const most = Math.min(maxBlockBytes, blockBytes * LZ4_MAX_RATIO);
+    if (groupBytes > 0 && groupBytes + most > CHUNK_BYTES) {
+      groups.push(at);
+      groupBytes = 0;
+    }
+    groupBytes += most;
+    mostBytes += most;
+    at += 4 + blockBytes + has(LZ4_FLAG.blockChecksum, 4);
     if (at > data.length) throw new Error('a block is cut off');
-    blocks.push({ from, data: from + 4, end, stored: word > 0x7fffffff, to: at });
   }
   // decompressFrame would silently ignore what follows the frame
   if (at + 4 + has(LZ4_FLAG.contentChecksum, 4) !== data.length)
     throw new Error('the frame does not end with the data');
-  /** the largest decompressed size of a block */
-  const maxBlockBytes = 2 ** (8 + 2 * ((data.readUInt8(5) >> 4) & 0x07));
-  return { flags, blocks, maxBlockBytes };
+  return { flags, groups, end: at, mostBytes };
 }
 
-/**
- * decompressFrame has no limit, so the size is determined first: by the number of blocks if that suffices, else by
- * counting.
- */
+/** decompressFrame has no limit, so the largest size that the blocks may have decides. */
 async function decompressLz4(data: Buffer, maxBytes: number): Promise<Buffer | undefined> {
-  const { blocks, maxBlockBytes } = lz4Frame(data);
-  if (blocks.length * maxBlockBytes > maxBytes) {
-    let total = 0;
-    for (const { data: from, end, stored } of blocks) {
-      total += stored ? end - from : lz4BlockBytes(data, from, end);
-      if (total > maxBytes) return undefined;
-    }
-  }
-  return blocks.length * maxBlockBytes <= AT_ONCE_BYTES ? decompressFrameSync(data) : await decompressFrame(data);
+  const { mostBytes } = lz4Frame(data);
+  if (mostBytes > maxBytes) return undefined;
+  return mostBytes <= AT_ONCE_BYTES ? decompressFrameSync(data) : await decompressFrame(data);
 }
 
 /**
- * Independent blocks: a few of them, after the frame's own header, are a frame again. It lacks the size and the checksum
- * of the whole, which the record batch does not need: it has a checksum of its own.
+ * Independent blocks: a few of them, after the frame's own header, are a frame again. It lacks the size and the
+ * checksum of the whole, which the record batch does not need: it has a checksum of its own.
  */
 async function* lz4Chunks(data: Buffer): AsyncGenerator<Buffer> {
-  const { flags, blocks } = lz4Frame(data);
+  const { flags, groups, end } = lz4Frame(data);
   if ((flags & LZ4_FLAG.independent) === 0 || (flags & LZ4_FLAG.dictionary) !== 0)
     throw new Error('a frame of this size with linked blocks or a dictionary cannot be split');
   const header = Buffer.from(data.subarray(0, LZ4_HEADER_BYTES));
   header[4] = flags & ~(LZ4_FLAG.contentSize | LZ4_FLAG.contentChecksum);
   header[6] = lz4HeaderChecksum(header.subarray(4, 6));
-  for (let i = 0; i < blocks.length; i += LZ4_BLOCKS) {
-    const some = blocks.slice(i, i + LZ4_BLOCKS);
-    yield await decompressFrame(Buffer.concat([header, data.subarray(some[0]?.from, some.at(-1)?.to), LZ4_END]));
+  for (const [i, from] of groups.entries()) {
+    await nextTurn();
+    // a block has at most AT_ONCE_BYTES
+    yield decompressFrameSync(Buffer.concat([header, data.subarray(from, groups[i + 1] ?? end), LZ4_END]));
   }
 }
 
@@ -296,45 +250,4 @@ function lz4HeaderChecksum(bytes: Buffer): number {
   hash = Math.imul(hash ^ (hash >>> 15), 0x85eb_ca77);
   hash = Math.imul(hash ^ (hash >>> 13), 0xc2b2_ae3d);
   return ((hash ^ (hash >>> 16)) >>> 8) & 0xff;
-}
-
-/** Returns the decompressed size of a compressed block: the sum of its literals and matches (lz4_Block_format.md). */
-function lz4BlockBytes(data: Buffer, from: number, end: number): number {
-  let total = 0;
-  let at = from;
-  /** Returns a length that begins with these four bits; 15 continues in bytes, of which 255 continue. */
-  const lengthOf = (bits: number): number => {
-    let length = bits;
-    for (let more = bits === 15 ? 255 : 0; more === 255; length += more) more = data[at++] ?? 0;
-    return length;
-  };
-  while (at < end) {
-    const token = data[at++] ?? 0;
-    const literals = lengthOf(token >> 4);
-    at += literals + 2;
-    total += literals;
-    if (at > end) break;
-    total += lengthOf(token & 0x0f) + 4;
-  }
-  return total;
-}
-
-/**
- * Installs these codecs in kafkajs, whose own gzip has no limit and which has no others. One limit per process, because
- * kafkajs keeps codecs in a global.
- */
-export function installCodecs(maxBytes: number): void {
-  const { CompressionCodecs, CompressionTypes } = kafkajs;
-  const bounded = (codec: Codec) => () => ({
-    compress: (encoder: { readonly buffer: Buffer }) => compress(codec, encoder.buffer),
-    decompress: async (data: Buffer) => {
-      const whole = await decompress(codec, data, maxBytes);
-      if (whole !== undefined) return whole;
-      throw new Error(`a record batch compressed with ${codec} has more than ${maxBytes} bytes when decompressed`);
-    },
-  });
-  CompressionCodecs[CompressionTypes.GZIP] = bounded('gzip');
-  CompressionCodecs[CompressionTypes.Snappy] = bounded('snappy');
-  CompressionCodecs[CompressionTypes.LZ4] = bounded('lz4');
-  CompressionCodecs[CompressionTypes.ZSTD] = bounded('zstd');
 }

@@ -1,6 +1,6 @@
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { CHUNK_BYTES } from '../../unzip.ts';
-import { decompress, decompressInChunks } from './codecs.ts';
+import { decompressors } from './codecs.ts';
 import {
   batchHeader,
   batchSize,
@@ -18,16 +18,13 @@ export interface Place {
   readonly offset: number;
 }
 
-/** `Old`: a message in the format before 0.11 */
-export interface FetchOptions<Old> {
+export interface FetchOptions {
   /** offset from which a partition was asked for */
   readonly fetchOffset: (topic: string, partition: number) => number;
   /** how much a response may hold decompressed, and a record; bytes */
   readonly maxBytes: number;
   /** Called for a damaged record batch. Its partition stops there; the others continue. */
   readonly onUnreadable: (place: Place, error: Error) => void;
-  /** Reads records in the format before 0.11. */
-  readonly readOld: (records: Buffer) => Promise<readonly Old[]>;
 }
 
 /** A response takes tens of milliseconds. Other work of this process must not wait for all of it. */
@@ -42,10 +39,7 @@ const UNREADABLE_WAIT_MS = 1_000;
  * batch while it is split. The rest is not given to kafkajs, which fetches it again. Every response with data yields at
  * least one record, or a later position.
  */
-export async function decodeFetchResponse<Old>(
-  raw: Buffer,
-  { fetchOffset, maxBytes, onUnreadable, readOld }: FetchOptions<Old>,
-) {
+export async function decodeFetchResponse(raw: Buffer, { fetchOffset, maxBytes, onUnreadable }: FetchOptions) {
   const input = reader(raw);
   const clientSideThrottleTime = input.int32();
   const errorCode = input.int16();
@@ -76,17 +70,13 @@ export async function decodeFetchResponse<Old>(
       const records = input.bytes();
       const from = fetchOffset(topicName, partition);
       const taken: Taken = { records: [], whole: undefined, at: from, buffers: [] };
-      /** undefined if a broker cut the first record batch off */
-      const format = records[16];
-      let messages: readonly (Old | FetchedBlock)[] | undefined;
       try {
-        if (format !== undefined && format < 2) messages = await readOld(records);
-        else await readPartition(records, aborted, from, budget, maxBytes, taken);
+        await readPartition(records, aborted, from, budget, maxBytes, taken);
       } catch (error) {
         unreadable++;
         onUnreadable({ topic: topicName, partition, offset: taken.at }, error as Error);
       }
-      messages ??= blocksOf(taken, Number(head.lastStableOffset));
+      const messages = blocksOf(taken, Number(head.lastStableOffset));
       given += messages.length;
       if (records.length > 0 && messages.length === 0) cutOff ??= { topic: topicName, partition, offset: from };
       // aborted records are already left out
@@ -136,7 +126,7 @@ function blocksOf({ records, whole, buffers }: Taken, stableEnd: number) {
        * Frees the memory of the records at once. No key or value can be read afterwards. Otherwise the garbage
        * collector frees it.
        */
-      free(): void {
+      free: (): void => {
         for (const buffer of buffers) buffer.transfer(0);
       },
     },
@@ -144,7 +134,8 @@ function blocksOf({ records, whole, buffers }: Taken, stableEnd: number) {
 }
 
 /**
- * Adds the partition's records from offset `from` on. Throws at the first unreadable batch, after it added those before.
+ * Adds the partition's records from offset `from` on. Throws at the first unreadable batch, after it added those
+ * before.
  */
 async function readPartition(
   records: Buffer,
@@ -188,27 +179,27 @@ async function readBatch(
   maxBytes: number,
   { records, buffers }: Taken,
 ): Promise<boolean> {
-  const reader = recordReader(header, from, budget, maxBytes, records);
+  const recordsOf = recordReader(header, from, budget, maxBytes, records);
   const { codec } = header;
   // records keep the memory that they are slices of. So no more is decompressed at once than may be kept, and
   // uncompressed records are copied: else they would keep the whole response.
   const whole =
     codec !== undefined
-      ? await decompress(codec, data, budget.left)
+      ? await decompressors[codec].whole(data, budget.left)
       : data.length > budget.left
         ? undefined
         : Buffer.from(data);
   if (whole === undefined) {
-    for await (const chunk of codec === undefined ? copyInChunks(data) : decompressInChunks(codec, data))
-      if (!reader.push(chunk)) break;
+    for await (const chunk of codec === undefined ? copyInChunks(data) : decompressors[codec].inChunks(data))
+      if (!recordsOf.push(chunk)) break;
   } else {
-    reader.push(whole);
+    recordsOf.push(whole);
     // Node shares a buffer only if it is larger than what is read from it
     if (whole.length === whole.buffer.byteLength && whole.buffer instanceof ArrayBuffer) buffers.push(whole.buffer);
   }
-  if (!reader.isDone() && budget.left > 0)
+  if (!recordsOf.isDone() && budget.left > 0)
     throw new Error(`the record batch has fewer than its ${header.count} records`);
-  return reader.isDone();
+  return recordsOf.isDone();
 }
 
 function* copyInChunks(data: Buffer): Generator<Buffer> {

@@ -91,7 +91,7 @@ test('a produce call that one broker refuses at once is stored once by a broker 
   expect(stored).toEqual(messages);
 });
 
-test('a fetch of nothing but control records is handed over; one without anything is not', () => {
+test('a block without records is handed over; a fetch without anything is not', () => {
   type Batch = new (
     topic: string,
     fetchedOffset: string,
@@ -100,15 +100,15 @@ test('a fetch of nothing but control records is handed over; one without anythin
     readonly fetchedOffset: string;
     readonly messages: readonly object[];
     isEmpty(): boolean;
-    isEmptyDueToFiltering(): boolean;
     lastOffset(): string;
   };
   const Made = require('kafkajs/src/consumer/batch.js') as Batch;
   const fetched = (messages: readonly object[]) =>
     new Made('t', '4', { partition: 0, highWatermark: '9', abortedTransactions: [], messages });
-  const marker = fetched([{ offset: '5', isControlRecord: true }]);
-  expect([marker.isEmpty(), marker.isEmptyDueToFiltering()]).toEqual([false, false]);
-  expect([marker.fetchedOffset, marker.messages, marker.lastOffset()]).toEqual(['4', [], '5']);
+  const block = { offset: '5', records: [], stableEnd: 6 };
+  const batch = fetched([block]);
+  expect(batch.isEmpty()).toBe(false);
+  expect([batch.fetchedOffset, batch.messages, batch.lastOffset()]).toEqual(['4', [block], '5']);
   expect(fetched([]).isEmpty()).toBe(true);
 });
 
@@ -120,8 +120,11 @@ test('a produce call fails if an acknowledged partition has moved to a broker th
   }
 });
 
-test('what one broker stored is not sent again if another one refuses a message as too large', async () => {
-  const { send, stored } = producerWith(0, { 0: [0], 1: [1] }, TOO_LARGE);
+test.each([
+  ['refuses a message as too large', { 0: [0], 1: [1] }, TOO_LARGE, 'too_large'],
+  ['does not answer for its partition', { 1: [0, 1] }, MOVED, 'failed'],
+])('what one broker stored is acknowledged and not sent again if another one %s', async (_, moved, refusal, reason) => {
+  const { send, stored } = producerWith(0, moved, refusal);
   const kafka = {
     producer: () => ({
       connect: async () => undefined,
@@ -139,28 +142,18 @@ test('what one broker stored is not sent again if another one refuses a message 
   expect(outcomes).toMatchObject([
     { status: 'fulfilled' },
     { status: 'fulfilled' },
-    { status: 'rejected', reason: { reason: 'too_large' } },
+    { status: 'rejected', reason: { reason } },
   ]);
   expect(stored.map(({ value }) => String(value))).toEqual(['0', '1']);
 });
 
-test('kafkajs reads records in the format before 0.11', async () => {
+test('a broker whose fetch responses are not read here is refused', () => {
   readFetchesWith({ maxBytes: 1000, onUnreadable: () => undefined });
   const definition = require('kafkajs/src/protocol/requests/fetch/index.js') as {
-    protocol(version: object): (parameters: object) => { response: { decode(raw: Buffer): Promise<unknown> } };
+    protocol(version: object): (parameters: object) => object;
   };
-  const topics = [{ topic: 't', partitions: [{ partition: 0, fetchOffset: '7' }] }];
-  const { response } = definition.protocol({ version: 11 })({ topics });
-  const hex = [
-    // throttle time, error, session, one topic `t`, one partition 0, no error, three offsets, nothing aborted, replica
-    '00000000 0000 00000000 00000001 000174 00000001 00000000 0000',
-    `${'00'.repeat(24)} ffffffff ffffffff`,
-    // 35 bytes: offset 7, 23 bytes, checksum, magic 1, attributes, time 5, no key, value `v`
-    '00000023 0000000000000007 00000017 00000000 01 00 0000000000000005 ffffffff 00000001 76',
-  ];
-  const decoded = await response.decode(Buffer.from(hex.join('').replaceAll(' ', ''), 'hex'));
-  const message = { offset: '7', timestamp: '5', key: null, value: Buffer.from('v') };
-  expect(decoded).toMatchObject({ responses: [{ topicName: 't', partitions: [{ messages: [message] }] }] });
+  expect(() => definition.protocol({ version: 10 })({ topics: [] })).toThrow('the broker is older than Kafka 2.3');
+  expect(definition.protocol({ version: 11 })({ topics: [] })).toHaveProperty('response');
 });
 
 test('a member whose wall clock is set back goes on with its heartbeats', async () => {
@@ -211,7 +204,7 @@ test('metadata that has a partition without a leader is read, and a topic that i
   await expect(response.parse(ofTopic(3))).rejects.toThrow('does not host this topic-partition');
 });
 
-test('the offsets of a topic are those of its partitions with a leader', async () => {
+test('offsets are asked, and messages sent, of the partitions of a topic that have a leader', async () => {
   const { prototype } = require('kafkajs/src/cluster/index.js') as { prototype: object };
   const asked: string[] = [];
   const cluster = Object.assign(Object.create(prototype) as object, {
@@ -234,7 +227,11 @@ test('the offsets of a topic are those of its partitions with a leader', async (
         }),
       };
     },
-  }) as object as { fetchTopicsOffset(topics: readonly object[]): Promise<unknown> };
+  }) as object as {
+    fetchTopicsOffset(topics: readonly object[]): Promise<unknown>;
+    findLeaderForPartitions(topic: string, partitions: readonly string[]): object;
+  };
+  expect(cluster.findLeaderForPartitions('t', ['0', '1'])).toEqual({ 7: [1] });
   const all = [{ partition: 0 }, { partition: 1 }];
   const topics = [
     { topic: 't', partitions: all, fromBeginning: true },

@@ -1,7 +1,7 @@
 import { createRequire } from 'node:module';
 import { decodeFetchResponse, type FetchOptions } from './fetch-response.ts';
 
-// Eight places replace internals of kafkajs 2.2.4 (pinned; no longer developed). Nothing in node_modules changes.
+// Seven places replace internals of kafkajs 2.2.4 (pinned; no longer developed). Nothing in node_modules changes.
 
 const require = createRequire(import.meta.url);
 
@@ -41,7 +41,7 @@ groups.heartbeat = async function (this: ConsumerGroup, options) {
 interface Metadata {
   readonly topicMetadata: readonly {
     readonly topic: string;
-    readonly partitionMetadata: readonly { readonly partitionId: number; readonly leader: number }[];
+    readonly partitionMetadata: readonly { readonly leader: number }[];
   }[];
 }
 
@@ -57,13 +57,15 @@ const METADATA_MAX_AGE_MS = 10_000;
 /** The same while a partition has no leader. */
 const LEADERLESS_MAX_AGE_MS = 1_000;
 
-const isLeaderless = ({ leader }: { readonly leader: number }): boolean => leader < 0;
+/** Stands for the leader of a partition that has none. */
+const NO_LEADER = -1;
 
 // Reads metadata again in time. kafkajs does so by the wall clock: after a step back it found no added partition for as
 // long as the step. Questions of an admin to a broker that no longer leads a partition failed for as long.
 const pools = (require('kafkajs/src/cluster/brokerPool.js') as { prototype: BrokerPool }).prototype;
 const { refreshMetadataIfNecessary } = pools;
 pools.refreshMetadataIfNecessary = async function (this: BrokerPool, topics) {
+  const isLeaderless = ({ leader }: { readonly leader: number }): boolean => leader === NO_LEADER;
   const waits = this.metadata?.topicMetadata.some((of) => of.partitionMetadata.some(isLeaderless)) === true;
   const latest = Date.now() + (waits ? LEADERLESS_MAX_AGE_MS : METADATA_MAX_AGE_MS);
   this.metadataExpireAt &&= Math.min(this.metadataExpireAt, latest);
@@ -99,40 +101,33 @@ interface TopicPartitions {
 
 /** The members of kafkajs's Cluster (src/cluster/index.js) that this file uses. */
 interface Cluster {
-  findTopicPartitionMetadata: (topic: string) => Metadata['topicMetadata'][number]['partitionMetadata'];
+  findLeaderForPartitions: (
+    topic: string,
+    partitions: readonly unknown[],
+  ) => Readonly<Record<number, readonly number[]>>;
   fetchTopicsOffset: (this: Cluster, topics: readonly TopicPartitions[]) => Promise<readonly TopicPartitions[]>;
 }
 
-// Leaves partitions without a leader out of questions for offsets: their broker -1 is none, so the others would have no
-// answer either. Callers expect every topic.
+// Leaves partitions without a leader out of questions for offsets, and out of calls that go to others too: their broker
+// -1 is none, so the others would have no answer either. Callers expect every topic. A call that goes to nothing else
+// fails as kafkajs lets it fail, after retries.
 const clusters = (require('kafkajs/src/cluster/index.js') as { prototype: Cluster }).prototype;
-const { fetchTopicsOffset } = clusters;
+const { findLeaderForPartitions, fetchTopicsOffset } = clusters;
+clusters.findLeaderForPartitions = function (this: Cluster, topic, partitions) {
+  const leaders = findLeaderForPartitions.call(this, topic, partitions);
+  const { [NO_LEADER]: _leaderless, ...led } = leaders;
+  return Object.keys(led).length === 0 ? leaders : led;
+};
 clusters.fetchTopicsOffset = async function (this: Cluster, topics) {
-  const led = topics.map((of) => {
-    const leaderless = this.findTopicPartitionMetadata(of.topic).filter(isLeaderless);
-    const isLed = (partition: number): boolean => !leaderless.some(({ partitionId }) => partitionId === partition);
-    return { ...of, partitions: of.partitions.filter(({ partition }) => isLed(partition)) };
-  });
+  const isLed = (topic: string, partition: number): boolean =>
+    findLeaderForPartitions.call(this, topic, [partition])[NO_LEADER] === undefined;
+  const led = topics.map((of) => ({
+    ...of,
+    partitions: of.partitions.filter(({ partition }) => isLed(of.topic, partition)),
+  }));
   const found = await fetchTopicsOffset.call(this, led);
   return topics.map(({ topic }) => found.find((of) => of.topic === topic) ?? { topic, partitions: [] });
 };
-
-/** The members of kafkajs's Batch (src/consumer/batch.js) that this file uses. */
-interface FetchedBatch {
-  readonly rawMessages: readonly unknown[];
-  isEmpty: (this: FetchedBatch) => boolean;
-  isEmptyDueToFiltering: () => boolean;
-}
-
-// Hands over a fetch that holds nothing but offsets without a record. kafkajs would pass over it
-// (src/consumer/runner.js, line 420) and move its position by itself, even if the fetch is from before a rejoin. Our
-// own blocks are messages to kafkajs. Of brokers before 2.3 it reads records itself: then such a fetch is handed over
-// with no message.
-const batches = (require('kafkajs/src/consumer/batch.js') as { prototype: FetchedBatch }).prototype;
-batches.isEmpty = function (this: FetchedBatch): boolean {
-  return this.rawMessages.length === 0;
-};
-batches.isEmptyDueToFiltering = () => false;
 
 /** The members of kafkajs's Broker (src/broker/index.js) that this file uses. */
 interface Broker {
@@ -188,7 +183,9 @@ brokers.produce = async function (this: Broker, request) {
  * a request, how it is written and how its response is read.
  */
 interface FetchDefinition {
-  protocol: (version: { readonly version: number }) => (parameters: FetchParameters) => FetchProtocol;
+  protocol: (version: {
+    readonly version: number;
+  }) => (parameters: FetchParameters) => { readonly response: { readonly decode: (raw: Buffer) => Promise<unknown> } };
 }
 
 interface FetchParameters {
@@ -198,14 +195,10 @@ interface FetchParameters {
   }[];
 }
 
-interface FetchProtocol {
-  readonly response: { readonly decode: (raw: Buffer) => Promise<unknown> };
-}
-
-/** Fetch version 11 is the newest in kafkajs. It uses it with Kafka 2.3 and later. */
+/** Fetch version 11 is the newest in kafkajs. Kafka has it since 2.3. */
 const VERSION = 11;
 
-type Options = Omit<FetchOptions<unknown>, 'fetchOffset' | 'readOld'>;
+type Options = Omit<FetchOptions, 'fetchOffset'>;
 
 let fetchOptions: Options | undefined;
 
@@ -217,24 +210,17 @@ export function readFetchesWith(options: Options): void {
 // Makes our own reader read fetched records; record-batch.ts says why.
 const definition = require('kafkajs/src/protocol/requests/fetch/index.js') as FetchDefinition;
 const original = definition.protocol;
-const Decoder = require('kafkajs/src/protocol/decoder.js') as new (data: Buffer) => object;
-const readMessageSet = require('kafkajs/src/protocol/messageSet/decoder.js') as (
-  decoder: object,
-  bytes: number,
-) => Promise<unknown[]>;
-const readOld = (records: Buffer): Promise<unknown[]> => readMessageSet(new Decoder(records), records.length);
 definition.protocol =
   ({ version }) =>
   (parameters) => {
     const protocol = original({ version })(parameters);
     const options = fetchOptions;
-    if (version !== VERSION || options === undefined) return protocol;
-    const positions = new Map(
-      parameters.topics.flatMap(({ topic, partitions }) =>
-        partitions.map(({ partition, fetchOffset }) => [`${topic}:${partition}`, Number(fetchOffset)]),
-      ),
-    );
-    const fetchOffset = (topic: string, partition: number): number => positions.get(`${topic}:${partition}`) ?? 0;
-    const decode = (raw: Buffer): Promise<unknown> => decodeFetchResponse(raw, { ...options, fetchOffset, readOld });
+    if (options === undefined) return protocol;
+    if (version !== VERSION) throw new Error('the broker is older than Kafka 2.3');
+    const fetchOffset = (topic: string, partition: number): number => {
+      const ofTopic = parameters.topics.find((of) => of.topic === topic);
+      return Number(ofTopic?.partitions.find((of) => of.partition === partition)?.fetchOffset ?? 0);
+    };
+    const decode = (raw: Buffer): Promise<unknown> => decodeFetchResponse(raw, { ...options, fetchOffset });
     return { ...protocol, response: { ...protocol.response, decode } };
   };

@@ -19,11 +19,13 @@ export type BatchHeader = ReturnType<typeof batchHeader>;
 
 /** Bytes before the records. */
 export const HEADER_BYTES = 61;
+/** Every format has its length and its number within so many bytes. */
+const LEAST_BYTES = 17;
 const CODECS: readonly (Codec | undefined)[] = [undefined, 'gzip', 'snappy', 'lz4', 'zstd'];
 
 /** Returns the bytes of the batch at that place. Undefined if it is incomplete. */
 export function batchSize(data: Buffer, at: number): number | undefined {
-  if (at + HEADER_BYTES > data.length) return undefined;
+  if (at + LEAST_BYTES > data.length) return undefined;
   const size = 12 + data.readInt32BE(at + 8);
   return at + size > data.length ? undefined : size;
 }
@@ -33,8 +35,8 @@ export function batchSize(data: Buffer, at: number): number | undefined {
  * everything after itself.
  */
 export function batchHeader(batch: Buffer) {
-  if (batch.length < HEADER_BYTES) throw new Error(`a record batch of ${batch.length} bytes`);
   if (batch[16] !== 2) throw new Error(`a record batch of format ${batch[16]}`);
+  if (batch.length < HEADER_BYTES) throw new Error(`a record batch of ${batch.length} bytes`);
   if (crc32c(batch.subarray(21)) !== batch.readUInt32BE(17))
     throw new Error('a record batch does not match its checksum');
   const attributes = batch.readInt16BE(21);
@@ -68,6 +70,8 @@ export class FetchedRecord {
   readonly time: number;
   /** as written; a name may occur several times */
   readonly headers: FetchedHeaders;
+  /** what it takes in memory, about */
+  readonly bytes: number;
   /** whether the value has an end that is not kept */
   readonly isCut: boolean;
   readonly #data: Buffer;
@@ -81,6 +85,7 @@ export class FetchedRecord {
     offset: number,
     time: number,
     headers: FetchedHeaders,
+    bytes: number,
     data: Buffer,
     [key, keyEnd]: Span,
     [value, valueEnd, isCut = false]: Span,
@@ -88,6 +93,7 @@ export class FetchedRecord {
     this.offset = offset;
     this.time = time;
     this.headers = headers;
+    this.bytes = bytes;
     this.isCut = isCut;
     this.#data = data;
     this.#key = key;
@@ -138,7 +144,8 @@ export interface Budget {
  * Reads the records of one batch from its decompressed bytes, in any pieces, into `records`. It begins at offset `from`
  * and ends when the budget is used up, after at least one record; the rest is fetched again. Of a record above
  * maxRecordBytes it keeps only the first maxRecordBytes + 1 bytes of the value and no headers, and never holds it
- * whole. It keeps no headers either that would take more than maxRecordBytes: a header of two bytes takes 75 times that.
+ * whole. It keeps no headers either that would take more than maxRecordBytes: a header of two bytes takes 75 times
+ * that.
  */
 export function recordReader(
   header: BatchHeader,
@@ -222,9 +229,9 @@ export function recordReader(
     const key = cut ? cutSpan(cursor, end, maxRecordBytes) : span(cursor, end);
     const value = cut ? cutSpan(cursor, end, maxRecordBytes) : span(cursor, end);
     const kept = cut ? NO_HEADERS : headers(cursor, end, maxRecordBytes / HEADER_OVERHEAD);
-    const record = new FetchedRecord(offset, time, kept, cursor.data, key, value);
-    records.push(record);
-    budget.left -= RECORD_OVERHEAD + HEADER_OVERHEAD * record.headers.length + Math.min(end - begin, maxRecordBytes);
+    const bytes = RECORD_OVERHEAD + HEADER_OVERHEAD * kept.length + Math.min(end - begin, maxRecordBytes);
+    records.push(new FetchedRecord(offset, time, kept, bytes, cursor.data, key, value));
+    budget.left -= bytes;
   }
 }
 

@@ -67,11 +67,11 @@ export function createAvroDecoder(source: SourceName, schemas: KnownSchemas, reg
     },
 
     /**
-     * Of the ids in these Confluent messages those whose schema the registry has and this source can read: the commonest
-     * MAX_IDS, ascending. Of very many different ones the commonest are asked for.
+     * Of the ids in these Confluent messages those whose schema the registry has and this source can read: the
+     * commonest MAX_IDS, ascending. Of very many different ones the commonest are asked for.
      * From now on `confluent` needs no registry for them. Throws RegistryError while the registry does not answer.
      */
-    async usableIds(values: readonly Buffer[]): Promise<number[]> {
+    async usableIds(values: Iterable<Buffer>): Promise<number[]> {
       if (registry === undefined) return [];
       const counts = countIds(values);
       const commonest = [...counts.keys()].toSorted((a, b) => counts.get(b)! - counts.get(a)!);
@@ -82,8 +82,8 @@ export function createAvroDecoder(source: SourceName, schemas: KnownSchemas, reg
     },
 
     /**
-     * The same for ids that were usable before, as far as these messages need them. Throws RegistryError too where one of
-     * them is not usable any more.
+     * The same for ids that were usable before, as far as these messages need them. Throws RegistryError too where one
+     * of them is not usable any more.
      */
     async load(ids: readonly number[], values: readonly Buffer[]): Promise<void> {
       if (ids.length === 0) return;
@@ -135,7 +135,7 @@ export function createAvroDecoder(source: SourceName, schemas: KnownSchemas, reg
   }
 }
 
-function countIds(values: readonly Buffer[]): Map<number, number> {
+function countIds(values: Iterable<Buffer>): Map<number, number> {
   const counts = new Map<number, number>();
   for (const value of values) {
     const id = value.length < CONFLUENT_HEADER_BYTES ? MAX_ID + 1 : value.readUInt32BE(1);

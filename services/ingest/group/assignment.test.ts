@@ -133,20 +133,18 @@ function assign({
     permit: () => wanted.resolve(() => {}),
     receive(at, count, areEmpty, partition = 0) {
       let resolved: string | undefined;
-      const records = Array.from({ length: count }, (_, i) => ({
-        offset: String(at + i),
-        timestamp: '0',
+      const records = Array.from({ length: areEmpty ? 0 : count }, (_, i) => ({
+        offset: at + i,
+        time: 0,
         key: null,
         value: Buffer.from('{}'),
-        headers: {},
+        headers: [],
       }));
-      const messages = areEmpty ? [{ records: [], stableEnd: 10, free: () => {} }] : records;
       assignment.receive({
         batch: {
           topic: TOPIC,
           partition,
-          messages,
-          highWatermark: '10',
+          messages: [{ records, stableEnd: 10, free: () => {} }],
           fetchedOffset: String(at),
           lastOffset: () => String(at + count - 1),
         },

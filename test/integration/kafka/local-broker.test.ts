@@ -57,7 +57,7 @@ async function fill({ brokers }: LocalBroker): Promise<string> {
   return topic;
 }
 
-async function values(topic: string, { brokers }: LocalBroker): Promise<(string | undefined)[]> {
+async function values(topic: string, { brokers }: Pick<LocalBroker, 'brokers'>): Promise<(string | undefined)[]> {
   return (await readAll(topic, { brokers })).map(({ message }) => message.value?.toString());
 }
 
@@ -96,9 +96,12 @@ test('with FSYNC it waits for the disk with every batch of records', async () =>
   );
 });
 
-test('left running by a process that was killed, it is found again, and stopped in the end', async () => {
+test('left running by a process that was killed, it is replaced, also on another port, and has its data', async () => {
   const where = await options();
   const parent = await startInProcess(where);
+  const brokers = [`127.0.0.1:${where.KAFKA_PORT}`];
+  const topic = await createTopic('kept', { brokers });
+  await produce([{ topic, value: 'a' }], { brokers });
 
   // while its owner lives, nobody else gets it
   await expect(startLocalBroker(where, logger)).rejects.toThrow(
@@ -108,51 +111,31 @@ test('left running by a process that was killed, it is found again, and stopped 
   parent.kill('SIGKILL');
   await once(parent, 'exit');
   expect(await answers(where.KAFKA_PORT)).toBe(true);
-  const left = JSON.parse(readFileSync(join(where.DATA_DIR, 'kafka', 'running.json'), 'utf8')) as Pick<
-    LocalBroker,
-    'run'
-  >;
-  const broker = await start(where);
-  expect(broker.run).toEqual(left.run);
-  expect(await values(await fill(broker), broker)).toEqual(['a', 'b', 'c']);
-  await broker.stop();
-  expect(await answers(where.KAFKA_PORT)).toBe(false);
-});
-
-test('left running on another port than is wanted now, it is replaced and has its data', async () => {
-  const where = await options();
-  const parent = await startInProcess(where);
-  const topic = await createTopic('kept', { brokers: [`127.0.0.1:${where.KAFKA_PORT}`] });
-  parent.kill('SIGKILL');
-  await once(parent, 'exit');
   const broker = await start({ ...where, KAFKA_PORT: await freePort() });
   expect(await answers(where.KAFKA_PORT)).toBe(false);
-  expect(await values(topic, broker)).toEqual([]);
+  expect(await values(topic, broker)).toEqual(['a']);
+  await broker.stop();
+  expect((await start(where)).brokers).toEqual(brokers);
+  expect(await values(topic, { brokers })).toEqual(['a']);
 });
 
-test('a port in use is one clear line, by another Kafka and by another program', async () => {
-  const { KAFKA_PORT: port, ...running } = await options();
-  await start({ KAFKA_PORT: port, ...running });
-  await expect(startLocalBroker({ ...(await options()), KAFKA_PORT: port }, logger)).rejects.toThrow(
-    `another Kafka runs on 127.0.0.1:${port}: set KAFKA_BROKERS=127.0.0.1:${port} to use it, or KAFKA_PORT to start our own beside it`,
-  );
+test('a port in use is one clear line, which says how to use the Kafka there', async () => {
+  const where = await options();
+  const { KAFKA_PORT: port } = where;
+  const other = net.createServer().listen(port, '127.0.0.1');
+  undo.push(() => {
+    other.close();
+  });
+  await once(other, 'listening');
+  const line = `the port 127.0.0.1:${port} of the local Kafka is in use: set KAFKA_BROKERS=127.0.0.1:${port} if a Kafka runs there, or KAFKA_PORT to a free one`;
+  await expect(startLocalBroker(where, logger)).rejects.toThrow(line);
 
   // the first start creates the schema meanwhile, and is cut off
   const { DATA_DIR } = await options();
   const cutOff = startScript('start', { DATA_DIR, KAFKA_PORT: String(port), PORT: '0' });
   expect(await cutOff.exited).toBe(1);
-  expect(cutOff.stderr()).toContain('sluice: another Kafka runs');
+  expect(cutOff.stderr()).toContain(`sluice: ${line}`);
   expect(cutOff.stdout() + cutOff.stderr()).not.toContain('"level":60');
-
-  const where = await options();
-  const other = net.createServer().listen(where.KAFKA_PORT, '127.0.0.1');
-  undo.push(() => {
-    other.close();
-  });
-  await once(other, 'listening');
-  await expect(startLocalBroker(where, logger)).rejects.toThrow(
-    `the port 127.0.0.1:${where.KAFKA_PORT} of the local Kafka is in use by another program: set KAFKA_PORT to a free one`,
-  );
 });
 
 test('without Docker and Java the three ways are named', async () => {
