@@ -35,8 +35,8 @@ export function timeRangeAt(moment: number, retentionDays: number): TimeRange {
 
 /**
  * Returns the least period that a row of an event at this time or later can have, both unix seconds: the start of the
- * UTC day of an hour before. An event may be an hour ahead of the clock: before midnight, one of the next day
- * counts in today's period. A query of events since that time reads no older period.
+ * UTC day in which the time one hour earlier lies. An event may be an hour ahead of the clock: before midnight, one of
+ * the next day counts in today's period. A query of events since that time reads no older period.
  */
 export function leastPeriod(time: number): number {
   return Math.max(0, Math.floor((time - AHEAD_MS / 1000) / DAY_SECONDS) * DAY_SECONDS);
@@ -148,7 +148,9 @@ function createEventReader({ project, orText, columns }: KnownSource) {
     },
     isObject: (node: number): boolean => found[node * 3] === OBJECT,
 
-    /** Returns the string at the node, or with `numbersToo` the number as it is written. Undefined if there is neither. */
+    /**
+     * Returns the string at the node, or with `numbersToo` the number as it is written. Undefined if there is neither.
+     */
     textAt: (node: number, numbersToo: boolean): string | undefined =>
       locate(node, numbersToo) ? text.bytes.toString('utf8', text.from, text.to) : undefined,
 
@@ -164,7 +166,10 @@ function createEventReader({ project, orText, columns }: KnownSource) {
     },
   };
 
-  /** Does the same for a text that is known to be JSON. Its writer has noted the places of its values in `scanner.found`. */
+  /**
+   * Does the same for a text that is known to be JSON. Its writer has noted the places of its values in
+   * `scanner.found`.
+   */
   function judge(bytes: Buffer, recordTime: number, { earliest, latest }: TimeRange): EventFault | undefined {
     setEvent(bytes);
     if (!(locate(nodes.project, true) && text.from < text.to) && !locate(nodes.orText, false))

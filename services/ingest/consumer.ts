@@ -18,7 +18,7 @@ const SESSION_TIMEOUT_MS = 10_000;
  */
 const FETCH_MIN_BYTES = 64 * 1024;
 const FETCH_WAIT_MS = 250;
-/** Shorter while a partition waits to be fetched: it has to wait for the fetch of the others that runs. */
+/** Shorter while a partition waits to be fetched: it waits until the running fetch of the others returns. */
 const FETCH_WAIT_BESIDE_MS = 20;
 /** Compressed bytes; what a response may hold unfolded is bounded apart (KAFKA_MAX_DECOMPRESSED_BYTES). */
 const FETCH_MAX_BYTES = 4 * 1024 * 1024;

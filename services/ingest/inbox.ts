@@ -5,7 +5,7 @@ import type { Record } from './evaluate/record.ts';
 export interface Fetched {
   readonly to: number;
   readonly records: readonly Record[];
-  /** called when all of the records are written: nobody reads them again */
+  /** called when all of the records are written: nobody reads them again. What is dropped is left to V8 */
   readonly free?: () => void;
 }
 
@@ -22,7 +22,9 @@ export interface CutLimits {
 }
 
 /** What it takes in memory. */
-export function recordBytes({ key, value, headers }: Record): number {
+export function recordBytes(record: Record): number {
+  if (record.bytes !== undefined) return record.bytes;
+  const { key, value, headers } = record;
   let size = RECORD_OVERHEAD + HEADER_OVERHEAD * headers.length + (value?.length ?? 0) + (key?.length ?? 0);
   for (const [name, content] of headers) size += name.length + (content?.length ?? 0);
   return size;
@@ -61,7 +63,9 @@ export class Inbox {
     return this.#records.length;
   }
 
-  /** Takes what it has not taken before. If that begins after the last fetch's end, the offsets between have no record. */
+  /**
+   * Takes what it has not taken before. If that begins after the last fetch's end, the offsets between have no record.
+   */
   offer(fetched: Fetched): void {
     if (fetched.to < this.end) return;
     for (const record of fetched.records) {

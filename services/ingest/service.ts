@@ -24,7 +24,10 @@ import { createStore, type StoreContext } from './store.ts';
 
 export type RunningIngest = Component & RunningConsumer;
 
-/** Returns the check of /readyz. A consumer that has not joined its group is not ready. A paused partition is only a note. */
+/**
+ * Returns the check of /readyz. A consumer that has not joined its group is not ready. A paused partition is only a
+ * note.
+ */
 export function consumerCheck(ingest: () => RunningIngest | undefined): Check {
   return async () => {
     const running = ingest();
@@ -71,8 +74,8 @@ export function createDecoders(
 
 /**
  * Kafka → raw tables: topics → lanes (one per partition) → batch → intent → inserts → ledger.
- * Resolves when the consumer runs. The tables must exist. Throws StartError if Kafka does not answer, or ClickHouse does
- * not store a batch exactly once.
+ * Resolves when the consumer runs. The tables must exist. Throws StartError if Kafka does not answer, or ClickHouse
+ * does not store a batch exactly once.
  */
 export async function startIngest({
   clickhouse,
@@ -105,9 +108,10 @@ export async function startIngest({
     register: createRegister(clickhouse, clock, createClockWatch(metrics, logger)),
     ledger: async (row) => await ledgers.get(await shardOf(row.topic, row.partition))!(row),
   };
-  // `size`: batches written at a time; `most`: the same with those that take longer than a second
-  // (delivery/permits.ts). Embedded: an insert takes one of our cores, so more than cores only delay each other. One
-  // write stays free for the ledger; the four of the embedded engine also serve replays and the rollup service.
+  // `size`: batches written at a time; `most`: together with those that take longer than a second
+  // (delivery/permits.ts). Embedded: an insert takes one of our cores, so more inserts than cores only delay each
+  // other. One write stays free for the ledger; the four of the embedded engine also serve replays and the rollup
+  // service.
   const most = clickhouse.writers - 1;
   const size = Math.min(
     most,
@@ -165,7 +169,10 @@ const SERVER_BATCHES_AT_ONCE = 16;
 const CLOCK_TOLERANCE_MS = 60_000;
 const CLOCK_REPORT_MS = 60_000;
 
-/** Returns a function that records how far our clock is ahead of ClickHouse's, and logs a large difference once a minute. */
+/**
+ * Returns a function that records how far our clock is ahead of ClickHouse's, and logs a large difference once a
+ * minute.
+ */
 function createClockWatch(
   { clockAhead }: Pick<IngestMetrics, 'clockAhead'>,
   logger: Logger,

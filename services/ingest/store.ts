@@ -232,19 +232,19 @@ async function compare(
   const settings = settingsOf(context, place);
   const ids = new Set(await schemaIdsOf(avro, records, settings));
   return records.map((record) => {
-    const there = byOffset.get(record.offset);
+    const found = byOffset.get(record.offset);
     const { value } = record;
-    if (there === undefined) return value === null ? undefined : 'nothing';
+    if (found === undefined) return value === null ? undefined : 'nothing';
     if (value === null) return 'another';
     const text = textOf(value, avro, settings, ids);
     // what a message is stored as; of one that is a dead letter now, its bytes
     const asRow = checksum({ ...record, value: 'reason' in text ? value : text });
-    const isSame = there.some(({ checksum: stored, dead_time: deadTime }) =>
-      deadTime === null ? stored === asRow : stored === checksum(record) && deadTime === record.time,
+    const isSame = found.some(({ checksum: there, dead_time: deadTime }) =>
+      deadTime === null ? there === asRow : there === checksum(record) && deadTime === record.time,
     );
     if (isSame) return 'same';
     // its schema may be gone since it became a row
     const isUnreadable = 'reason' in text && text.reason === 'unknown_schema';
-    return isUnreadable && there.every((of) => of.dead_time === null) ? 'nothing' : 'another';
+    return isUnreadable && found.every((of) => of.dead_time === null) ? 'nothing' : 'another';
   });
 }

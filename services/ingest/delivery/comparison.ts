@@ -15,7 +15,7 @@ export function isAt(record: Record, mark: RecordMark): boolean {
 }
 
 /** What a comparison reads. Each function answers why the lane must stop, if it must. */
-interface Compare {
+interface Reads {
   /** the newest mark of one life before this offset */
   mark(life: number, before: number): Promise<RecordMark | undefined | Ended>;
   /** the records of the log from this offset on */
@@ -30,11 +30,11 @@ interface Compare {
  * row may be past retention. It does not prove that the life is over; another record does.
  */
 export async function compareLog(
-  compare: Compare,
+  reads: Reads,
   { incarnation, from, to, lifeEnded }: Omit<Extract<Plan, { kind: 'compare' }>, 'kind'>,
 ): Promise<Compared | Ended> {
   for (let life = incarnation, bound = to; ; life--) {
-    const found = await compareLife(compare, life, from, bound, lifeEnded === 'yes' || life < incarnation);
+    const found = await compareLife(reads, life, from, bound, lifeEnded === 'yes' || life < incarnation);
     if (typeof found === 'string') return found;
     const { differsFrom, begin } = found;
     if (differsFrom !== undefined || life === 0 || begin <= from) return { incarnation, differsFrom };
@@ -47,7 +47,7 @@ export async function compareLog(
  * log before `bound`; `begin` is the offset of that record, or `bound`.
  */
 async function compareLife(
-  compare: Compare,
+  reads: Reads,
   life: number,
   from: number,
   bound: number,
@@ -61,13 +61,13 @@ async function compareLife(
   let other: number | undefined;
   for (let next = from; next < begin;) {
     const middle = next + Math.floor((begin - next) / 2);
-    const mark = await compare.mark(life, middle + 1);
+    const mark = await reads.mark(life, middle + 1);
     if (typeof mark === 'string') return mark;
     if (mark === undefined || mark.offset < next) {
       next = middle + 1;
       continue;
     }
-    const fetched = await compare.peek(mark.offset);
+    const fetched = await reads.peek(mark.offset);
     if (typeof fetched === 'string') return fetched;
     const record = fetched.records.find((r) => r.offset === mark.offset);
     if (record !== undefined && isAt(record, mark)) {
@@ -81,7 +81,7 @@ async function compareLife(
   // No mark of this life agrees with the log. At the oldest mark that was looked at stands another record, or none was
   // looked at. If this life has no mark before `begin`, it begins there or later. Then the two have nothing in common.
   if (same === undefined && (other === begin || begin === bound)) {
-    const [before, any] = [await compare.mark(life, begin), await compare.mark(life, Number.MAX_SAFE_INTEGER)];
+    const [before, any] = [await reads.mark(life, begin), await reads.mark(life, Number.MAX_SAFE_INTEGER)];
     if (typeof before === 'string') return before;
     if (typeof any === 'string') return any;
     if (before === undefined && any !== undefined) return { differsFrom: undefined, begin };
@@ -90,10 +90,10 @@ async function compareLife(
   let differsFrom: number | undefined;
   const end = other ?? bound;
   for (let at = same === undefined ? from : same + 1; at < end;) {
-    const fetched = await compare.peek(at);
+    const fetched = await reads.peek(at);
     if (typeof fetched === 'string') return fetched;
     const records = fetched.records.filter((r) => r.offset < end);
-    const stored = await compare.compare(life, records);
+    const stored = await reads.compare(life, records);
     if (typeof stored === 'string') return stored;
     for (const [i, { offset }] of records.entries()) {
       if (stored[i] === 'same') differsFrom = undefined;

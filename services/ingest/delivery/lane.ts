@@ -120,7 +120,9 @@ export class Lane implements Companion {
     return this.#work();
   }
 
-  /** Holds and announces nothing while the partition is paused. Every owner looks in the same table whether it still is. */
+  /**
+   * Holds and announces nothing while the partition is paused. Every owner looks in the same table whether it still is.
+   */
   async #whilePaused(): Promise<Ended | undefined> {
     const ports = this.#ports;
     const isPaused = (): boolean => this.state === 'paused';
@@ -272,12 +274,12 @@ export class Lane implements Companion {
   /** Waits for records. */
   async #idle(): Promise<Ended | undefined> {
     const { inbox } = this;
-    const isBehind = this.#committedEnd !== inbox.next;
+    const isUncommitted = this.#committedEnd !== inbox.next;
     const quietMs = this.#intake.awaited === undefined ? IDLE_WAIT_MS : AWAITED_LOOK_MS;
-    await this.#ports.wait(isBehind ? IDLE_COMMIT_MS : quietMs);
+    await this.#ports.wait(isUncommitted ? IDLE_COMMIT_MS : quietMs);
     if (inbox.end > inbox.next || this.#guard.check() !== undefined) return undefined;
     const gone = await this.#guard.checkLogHas(this.#intake.awaited?.offset);
-    return gone ?? (!isBehind || (await this.#commitEnd()) ? undefined : 'over');
+    return gone ?? (!isUncommitted || (await this.#commitEnd()) ? undefined : 'over');
   }
 
   /** Waits. Resolves to a seat if another lane invites this one meanwhile. */

@@ -2,7 +2,7 @@ import { markOf } from './comparison.ts';
 import type { Batch, LedgerEntry, RecordMark, Stored } from './ports.ts';
 
 /**
- * Accounts for every offset of a batch. `low`: first offset of Kafka's log: what is missing before it is the gap.
+ * Accounts for every offset of a batch. `low`: first offset of Kafka's log. What is missing before it is the gap.
  * `before`: the last record before the batch.
  */
 export function ledgerEntry(

@@ -27,9 +27,9 @@ export function createPermits(limits: PermitLimits): TakePermit {
 
 /**
  * First come, first served, within a table. A batch is cut when it has its permit, so it takes in what arrives while
- * others write. After a second, the holder of a permit no longer delays the next one. A table never holds more than are
- * left, so one whose inserts hang leaves half of them to the others: of 63 permits the seventh such table gets none, of
- * 3 the third.
+ * others write. After a second, the holder of a permit no longer delays the next one. A table gets one only while it
+ * holds fewer than are left, so one whose inserts hang leaves half of them, rounded down, to the others: of 63 permits
+ * the seventh such table gets none, of 3 the third.
  */
 function createPermitsOfShard({ size, most }: PermitLimits): TakePermit {
   const waiting: { readonly table: string; readonly begin: () => void }[] = [];

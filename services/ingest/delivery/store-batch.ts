@@ -45,8 +45,8 @@ export async function storeBatch(
     if (ended !== undefined) return ended;
     await store.endRunning();
     const { offsets, stored } = await store.found(batch);
-    // What the look before attempt 0 finds was there before. The look at attempt 2 comes after an insert under the second
-    // token.
+    // What the look before attempt 0 finds was there before. The look at attempt 2 comes after an insert under the
+    // second token.
     progress.needsRepair ||= (attempt === 0 && offsets.size > 0) || attempt > 1;
     if (!isMissing(offsets)) {
       // before the ledger's row: whoever sees that one need not look for this
@@ -59,6 +59,7 @@ export async function storeBatch(
   }
 }
 
+/** What storing one batch needs of the store. `#apply` in lane.ts and `storeLetter` in dead-letters.ts provide it. */
 export interface BatchStore extends Pick<Store, 'endRunning' | 'insert'> {
   found(batch: Batch): Promise<Found>;
   requestRepair(batch: Batch): Promise<void>;
@@ -72,11 +73,12 @@ export function foundOf(
   const dead = new Set<number>();
   const rows = new Set<number>();
   let minTimestamp: number | undefined;
-  for (const of of orphans) {
-    if (of.incarnation !== incarnation || of.last !== last) continue;
-    for (const offset of of.deadOffsets) if (offset >= first) dead.add(offset);
-    for (const offset of of.offsets) if (offset >= first) rows.add(offset);
-    if (of.minTimestamp !== undefined && of.minTimestamp < (minTimestamp ?? Infinity)) minTimestamp = of.minTimestamp;
+  for (const orphan of orphans) {
+    if (orphan.incarnation !== incarnation || orphan.last !== last) continue;
+    for (const offset of orphan.deadOffsets) if (offset >= first) dead.add(offset);
+    for (const offset of orphan.offsets) if (offset >= first) rows.add(offset);
+    if (orphan.minTimestamp !== undefined && orphan.minTimestamp < (minTimestamp ?? Infinity))
+      minTimestamp = orphan.minTimestamp;
   }
   const offsets = new Set([...dead, ...rows]);
   return { offsets, stored: { rows: offsets.size - dead.size, deadLetters: dead.size, minTimestamp } };

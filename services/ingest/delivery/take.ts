@@ -9,8 +9,8 @@ import type { Ended, Ports } from './ports.ts';
 /** A lane whose partition belongs to another group looks this often, milliseconds. */
 const GROUP_LOOK_MS = 5_000;
 /**
- * After a claim: a writer of the former group sends nothing later than this, because it reads the register every two
- * seconds.
+ * After a claim: a writer of the former group sends nothing later than this, because what it knows of the register
+ * is at most AGE_MS + LAG_MS old (register.ts).
  */
 const SETTLE_MS = 5_000;
 /** At most so many fetches look for a record at the marks before the ledger's end. */

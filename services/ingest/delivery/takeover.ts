@@ -101,12 +101,12 @@ export function planTakeover(known: Facts): Plan {
     ...orphans.map((o) => o.incarnation),
   );
   let incarnation = end?.isClosed === true && latest === inLedger ? latest + 1 : latest;
-  const compare = (life: number, from: number, ended: 'yes' | 'perhaps'): Plan => ({
+  const compare = (life: number, from: number, how: 'yes' | 'perhaps'): Plan => ({
     kind: 'compare',
     incarnation: life,
     from,
     to: Math.min(high, lastKnown(facts, life) + 1),
-    lifeEnded: ended,
+    lifeEnded: how,
   });
   let begin = beginOf(facts, incarnation);
   const ended = lifeEnded(facts, incarnation);

@@ -115,10 +115,12 @@ export async function schemaIdsOf(
   records: readonly Record[],
   { maxEventBytes, rawAvro }: Pick<Rules, 'maxEventBytes' | 'rawAvro'>,
 ): Promise<number[]> {
-  const messages = records.flatMap(({ value }) =>
-    value !== null && formOf(value, maxEventBytes, rawAvro) === 'confluent' ? [value] : [],
-  );
-  return await avro.usableIds(messages);
+  return await avro.usableIds(messages());
+
+  function* messages(): Generator<Buffer, void, undefined> {
+    for (const { value } of records)
+      if (value !== null && formOf(value, maxEventBytes, rawAvro) === 'confluent') yield value;
+  }
 }
 
 /** Returns today's rules for these records. Throws RegistryError. */
@@ -142,7 +144,9 @@ const RECORD_BYTES = 256;
 /** what a header of a dead letter counts beside its name and value */
 const HEADER_BYTES = 64;
 
-/** A batch up to this size, about 10 ms of CPU, does not wait for larger ones. On a server, 16 are written at a time. */
+/**
+ * A batch up to this size, about 10 ms of CPU, does not wait for larger ones. On a server, 16 are written at a time.
+ */
 const SMALL_BATCH_BYTES = 1024 * 1024;
 
 /** resolves when no large batch is evaluated any more */
@@ -156,16 +160,17 @@ let idle = Promise.resolve();
  */
 export async function evaluateBatch(...batch: Parameters<typeof evaluate>): Promise<EvaluatedBatch> {
   const [, , , records] = batch;
-  const bytes = records.reduce((sum, record) => sum + sizeOf(record), 0);
-  if (bytes <= SMALL_BATCH_BYTES) return await evaluate(...batch);
+  if (isSmall(records)) return await evaluate(...batch);
   const evaluated = idle.then(() => evaluate(...batch));
   // keeps nothing of the batch
   idle = evaluated.then(() => undefined).catch(() => undefined);
   return await evaluated;
 }
 
-function sizeOf({ value }: Record): number {
-  return RECORD_BYTES + (value?.length ?? 0);
+function isSmall(records: readonly Record[]): boolean {
+  let left = SMALL_BATCH_BYTES;
+  for (const { value } of records) if ((left -= RECORD_BYTES + (value?.length ?? 0)) < 0) return false;
+  return true;
 }
 
 /** What a dead letter holds beside its value; a row has nothing of it. */
@@ -213,7 +218,7 @@ async function evaluate(
   for (const record of records) {
     const { value } = record;
     if (value === null || without?.has(record.offset) === true) continue;
-    const size = sizeOf(record);
+    const size = RECORD_BYTES + value.length;
     if (bytes > 0 && bytes + size > TURN_BYTES) {
       await nextTurn();
       bytes = 0;

@@ -7,10 +7,13 @@ export interface Record {
   /** unix milliseconds, -1 = none */
   readonly time: number;
   readonly key: Uint8Array | null;
+  /** a fetched record cuts a new one each time it is asked for */
   readonly value: Buffer | null;
   readonly headers: readonly (readonly [name: string, value: Uint8Array | null])[];
   /** only the beginning of the value is here: the record is larger than a fetch may hold */
   readonly isCut?: boolean;
+  /** what it takes in memory, about, if its reader has counted that */
+  readonly bytes?: number;
 }
 
 /** The closed list of reasons for a dead letter. */
@@ -61,8 +64,7 @@ export function formOf(value: Buffer, maxEventBytes: number, rawAvro: boolean): 
 export const CHECKED_BYTES = 16 * 1024 * 1024;
 
 /**
- * CRC-32 (ISO 3309, as in gzip) of the value; recognises the last record of a batch when its topic may have been
- * recreated.
+ * CRC-32 (ISO 3309, as in gzip) of the value; recognises a record when its topic may have been recreated.
  */
 export function checksum(record: Record): number {
   return record.value === null ? 0 : crc32(record.value.subarray(0, CHECKED_BYTES));

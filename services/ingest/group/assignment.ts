@@ -78,7 +78,7 @@ interface AssignedPartition extends Place, Partition {
   /** when records of it were fetched last, monotonic milliseconds */
   activeAt: number;
   /** when its lane last did something else than take it; at first when it was assigned; monotonic milliseconds */
-  takenAt: number;
+  notTakingAt: number;
   isUntaken: boolean;
   end: number;
   lastFetch: Partition['lastFetch'];
@@ -124,7 +124,7 @@ export class Assignment {
       lane,
       wake: () => {},
       activeAt: -Infinity,
-      takenAt: performance.now(),
+      notTakingAt: performance.now(),
       isUntaken: false,
       end: 0,
       lastFetch: { bytes: 0, records: 0 },
@@ -245,8 +245,8 @@ export class Assignment {
     const now = performance.now();
     for (const taken of all) {
       const { topic, partition, lane } = taken;
-      if (lane.state !== 'taking' && lane.state !== 'comparing') taken.takenAt = now;
-      const isUntaken = now - taken.takenAt >= UNTAKEN_MS;
+      if (lane.state !== 'taking' && lane.state !== 'comparing') taken.notTakingAt = now;
+      const isUntaken = now - taken.notTakingAt >= UNTAKEN_MS;
       // a partition that was always taken needs no series
       if (isUntaken !== taken.isUntaken) this.#options.metrics.untaken.set({ topic, partition }, isUntaken ? 1 : 0);
       taken.isUntaken = isUntaken;
@@ -306,6 +306,7 @@ export class Assignment {
         if (!isOver()) this.#report(taken(), taken().end);
         this.arrange();
       },
+      // a topic has a table of its own
       permit: () => permit(topic, shardOf(topic, partition)),
       joints: this.#joints,
       after: (ms) => sleep(ms, undefined, { ref: false }),

@@ -94,8 +94,9 @@ export class Turns<P extends Partition> {
   }
 
   /**
-   * `share`: the part of the limits that may be used. It is 1 for a partition that is fetched. One that the client has
-   * paused begins again only below less than that (arrange in assignment.ts). `paused` of the lane is something else.
+   * `share`: the part of the limits that may be used. It is 1 for a partition that is fetched, and less for one that
+   * the client has paused, so that it begins again later (arrange in assignment.ts). `paused` of the lane is something
+   * else.
    */
   mayFetch(partition: P, all: Iterable<P>, share: number): boolean {
     // it waits for the rest of an announced batch (lane.ts)
@@ -107,7 +108,7 @@ export class Turns<P extends Partition> {
    * Together the partitions hold three batches: two that are written and one that is gathered. If they held two, the
    * engine would wait for the next batch a fifth of the time. A partition that holds nothing may fetch while all
    * together hold less than four batches. Stuck batches count as two at most, so they never stop the targets that
-   * work. While any batch is stuck, nothing is fetched once all together hold eight.
+   * work. While any batch is stuck, only recovering lanes fetch once all together hold eight.
    */
   #hasRoom(partition: P, all: Iterable<P>, share: number): boolean {
     const { stuck } = this;
@@ -126,8 +127,8 @@ export class Turns<P extends Partition> {
     }
     if (stuck.isAny) {
       if (stuck.isLate(partition)) return false;
-      // A target that stored nothing lately may be stuck too: one fetch at a time shows it. A target that is known to be
-      // stuck begins none once all together hold four batches.
+      // A target that stored nothing lately may be stuck too: one fetch at a time shows it. A target that is known to
+      // be stuck begins none once all together hold four batches.
       const { target } = partition;
       if (!stuck.works(target))
         return isEmpty && ofTarget === 0 && total < maxBytes * (stuck.targets.has(target) ? 4 : 8);
