@@ -34,7 +34,7 @@ interface Known {
   readonly early: boolean;
 }
 
-/** 32: rows that were cut short on the way. They are whole when they are sent. */
+/** 32 too: rows were cut short on the way; they were whole when they were sent. */
 const RETRY = `
   3:UNEXPECTED_END_OF_FILE 23:CANNOT_READ_FROM_ISTREAM 24:CANNOT_WRITE_TO_OSTREAM 32:ATTEMPT_TO_READ_AFTER_EOF
   33:CANNOT_READ_ALL_DATA 74:CANNOT_READ_FROM_FILE_DESCRIPTOR 75:CANNOT_WRITE_TO_FILE_DESCRIPTOR 76:CANNOT_OPEN_FILE
@@ -92,9 +92,9 @@ export function refusal(code: number, message: string): ClickHouseError {
   });
 }
 
-/** Returns the error of a write that was sent and then ended by us: it may have been stored. */
-export function abandoned(codeName: 'ABORT_ERR' | 'ETIMEDOUT', message: string): ClickHouseError {
-  return new ClickHouseError(message, { code: undefined, codeName, kind: 'retry', outcome: 'unknown' });
+/** True if ClickHouse did not report the failure: it may not know of the statement, or may still run it. */
+export function isUnanswered(error: unknown): error is ClickHouseError {
+  return error instanceof ClickHouseError && error.code === undefined;
 }
 
 /**

@@ -73,8 +73,8 @@ export function loadMigrations(folder: URL = FOLDER): Migration[] {
 
 /**
  * Brings the database to the version of the highest file, and sets whether its tables wait for the disk (`fsync`).
- * Several processes may do so at once. Throws StartError if an applied migration was edited, renamed or is missing, if
- * the database is newer than the files, or if an object exists that no run created.
+ * Several processes may do so at once. Throws StartError if an applied migration was edited or renamed, if the database
+ * is newer than the files, or if an object exists that no run created.
  */
 export async function migrate(
   whole: ClickHouse,
@@ -172,13 +172,12 @@ async function readRecorded(clickhouse: Reader): Promise<Recorded[]> {
 function checkRecorded(migrations: readonly Migration[], recorded: readonly Recorded[]): void {
   const newest = migrations.at(-1)?.version ?? 0;
   for (const r of recorded) {
-    const file = migrations.find((m) => m.version === r.version);
-    if (file === undefined && r.version > newest)
+    // they are numbered without gaps
+    const file = migrations[r.version - 1];
+    if (file === undefined)
       throw new StartError(
         `the database has schema version ${r.version} (${r.name}), but this build knows versions up to ${newest}; use the build that migrated it, or a newer one`,
       );
-    if (file === undefined)
-      throw new StartError(`migration ${r.name} was applied to the database, but its file is missing`);
     if (file.name !== r.name || file.checksum !== r.checksum)
       throw new StartError(
         `migration ${file.name} differs from the one applied to the database (${r.name}, SHA-256 ${r.checksum.slice(0, 12)}, file ${file.checksum.slice(0, 12)}); restore the file, and put the change into a new migration`,

@@ -3,15 +3,15 @@ import type { StatementSettings } from './clickhouse.ts';
 /**
  * Every setting that the meaning of a statement depends on, with our value. A server's profile may set any of them for
  * our user, and versions differ in their defaults. So a server gets them with every statement, and the statement's own
- * settings take precedence. The embedded engine has no profile: it takes two of these tables (embedded/embedded.ts), and
- * embedded/sessions.ts has the rest. A setting of these tables that a version does not know is left out; any other
+ * settings take precedence. The embedded engine has no profile: it takes two of these tables (embedded/embedded.ts),
+ * and embedded/sessions.ts has the rest. A setting of these tables that a version does not know is left out; any other
  * unknown one is an error. Only the numbers that bound a statement (memory, threads of reads) are the operator's
  * choice, unless a table here sets them.
  */
 
 /**
- * An answer is whole: nothing filters or shortens it, and what exceeds a limit is an error. Every version knows these:
- * our own questions to a server carry them before its settings are known.
+ * An answer is whole: nothing filters or shortens it. Limits are off; what exceeds one that a statement sets itself is
+ * an error. Every version knows these: our own questions to a server carry them before its settings are known.
  */
 export const wholeAnswer = {
   use_query_cache: 0,
@@ -25,33 +25,25 @@ export const wholeAnswer = {
   max_execution_time: 0,
   timeout_overflow_mode: 'throw',
   max_execution_time_leaf: 0,
-  timeout_overflow_mode_leaf: 'throw',
   max_rows_to_read: 0,
   max_bytes_to_read: 0,
   read_overflow_mode: 'throw',
   max_rows_to_read_leaf: 0,
   max_bytes_to_read_leaf: 0,
-  read_overflow_mode_leaf: 'throw',
   max_rows_to_group_by: 0,
-  group_by_overflow_mode: 'throw',
   max_rows_to_sort: 0,
   max_bytes_to_sort: 0,
-  sort_overflow_mode: 'throw',
   max_rows_in_distinct: 0,
   max_bytes_in_distinct: 0,
-  distinct_overflow_mode: 'throw',
   max_rows_in_set: 0,
   max_bytes_in_set: 0,
-  set_overflow_mode: 'throw',
   max_rows_in_join: 0,
   max_bytes_in_join: 0,
-  join_overflow_mode: 'throw',
   max_result_rows: 0,
   max_result_bytes: 0,
   result_overflow_mode: 'throw',
   max_rows_to_transfer: 0,
   max_bytes_to_transfer: 0,
-  transfer_overflow_mode: 'throw',
   min_execution_speed: 0,
   max_partitions_to_read: -1,
   max_columns_to_read: 0,
@@ -66,7 +58,6 @@ export const wholeAnswer = {
 const EVERY_STATEMENT = {
   // first: it undoes what a profile's `compatibility` has changed
   compatibility: '',
-  implicit_select: 0,
   session_timezone: 'UTC',
   enable_analyzer: 1,
   prefer_column_name_to_alias: 0,
@@ -76,7 +67,6 @@ const EVERY_STATEMENT = {
   intersect_default_mode: 'ALL',
   join_use_nulls: 0,
   join_default_strictness: 'ALL',
-  join_any_take_last_row: 0,
   any_join_distinct_right_table_keys: 0,
   group_by_use_nulls: 0,
   transform_null_in: 0,
@@ -218,9 +208,6 @@ export const fewRowsSettings = {
   query_plan_remove_unused_columns: 0,
 } as const satisfies StatementSettings;
 
-/** The settings that an engine knows. */
-export type Names = Pick<ReadonlySet<string>, 'has'>;
-
 /** What is sent beside EVERY_STATEMENT: with reads, with inserts of data, and with every other statement. */
 const BY_KIND = {
   read: READS,
@@ -229,14 +216,12 @@ const BY_KIND = {
   write: WRITES,
 } as const satisfies Readonly<Record<string, StatementSettings>>;
 
-const PINNED = new Set([EVERY_STATEMENT, ...Object.values(BY_KIND)].flatMap((table) => Object.keys(table)));
-
-/** Returns the settings that the engine knows. */
-export function knownSettings(settings: StatementSettings, known: Names): StatementSettings {
-  return Object.fromEntries(Object.entries(settings).filter(([name]) => known.has(name) || !PINNED.has(name)));
+/** Returns the settings that the engine knows, by the names of all that it knows. */
+export function knownSettings(settings: StatementSettings, known: ReadonlySet<string>): StatementSettings {
+  return Object.fromEntries(Object.entries(settings).filter(([name]) => known.has(name)));
 }
 
 /** Returns the settings sent with every statement of a kind. The statement's own settings take precedence. */
-export function pinnedSettings(kind: keyof typeof BY_KIND, known: Names): StatementSettings {
+export function pinnedSettings(kind: keyof typeof BY_KIND, known: ReadonlySet<string>): StatementSettings {
   return knownSettings({ ...EVERY_STATEMENT, ...BY_KIND[kind] }, known);
 }

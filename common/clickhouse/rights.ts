@@ -2,49 +2,45 @@ import { EXIT_CONFIG, StartError } from '../errors.ts';
 import type { ClickHouse } from './clickhouse.ts';
 import { identifier } from './sql.ts';
 
+export type Service = 'ingest' | 'query' | 'rollup';
+
 const READ_AND_WRITE = 'SELECT, INSERT ON {database}.*';
 /** A long statement is watched in system.processes. Its own user may kill it without a right. */
 const PROCESSES = 'SELECT ON system.processes';
 const PARTS = 'SELECT ON system.parts';
+const ENGINES = ['MergeTree', 'AggregatingMergeTree', 'ReplacingMergeTree', 'SummingMergeTree'];
 const REPLICAS = ['SYSTEM SYNC REPLICA ON {database}.*', 'SELECT ON system.replicas', 'SELECT ON system.clusters'];
 
 /**
  * What the user of each service needs on a server with the access control that ClickHouse ships. docs/security.md lists
  * the same rights. A materialized view inserts with the rights of the user that created it.
  */
-export const RIGHTS = {
+export const RIGHTS: Readonly<Record<Service, readonly string[]>> = {
   ingest: [READ_AND_WRITE, PROCESSES],
   query: [READ_AND_WRITE, PROCESSES, PARTS],
   rollup: [
     'SELECT, INSERT, ALTER, CREATE TABLE, CREATE VIEW, DROP TABLE, DROP VIEW, TRUNCATE ON {database}.*',
-    'TABLE ENGINE ON MergeTree',
-    'TABLE ENGINE ON AggregatingMergeTree',
-    'TABLE ENGINE ON ReplacingMergeTree',
-    'TABLE ENGINE ON SummingMergeTree',
+    ...ENGINES.map((engine) => `TABLE ENGINE ON ${engine}`),
     PROCESSES,
     PARTS,
   ],
-} as const;
+};
 
 /** What they need beside that in a cluster. */
-export const CLUSTER_RIGHTS: Readonly<Record<Service, readonly string[]>> = {
+export const CLUSTER_RIGHTS: typeof RIGHTS = {
   ingest: REPLICAS,
   query: REPLICAS,
   rollup: [
     'CLUSTER ON *.*',
-    'TABLE ENGINE ON ReplicatedMergeTree',
-    'TABLE ENGINE ON ReplicatedAggregatingMergeTree',
-    'TABLE ENGINE ON ReplicatedReplacingMergeTree',
-    'TABLE ENGINE ON ReplicatedSummingMergeTree',
+    ...ENGINES.map((engine) => `TABLE ENGINE ON Replicated${engine}`),
     ...REPLICAS,
-    'SELECT ON system.macros',
     'SELECT ON system.zookeeper',
     'SELECT ON system.distributed_ddl_queue',
   ],
 };
 
 /** What they need beside that where the cluster has several shards; {all}: the database that reads all of them. */
-export const SHARD_RIGHTS: Readonly<Record<Service, readonly string[]>> = {
+export const SHARD_RIGHTS: typeof RIGHTS = {
   ingest: ['SELECT ON {all}.*'],
   query: ['SELECT ON {all}.*'],
   rollup: [
@@ -54,8 +50,6 @@ export const SHARD_RIGHTS: Readonly<Record<Service, readonly string[]>> = {
     'REMOTE ON *.*',
   ],
 };
-
-export type Service = keyof typeof RIGHTS;
 
 /** Throws StartError, one line with the missing GRANT statements, if our user lacks a right that the service needs. */
 export async function checkRights(clickhouse: ClickHouse, service: Service): Promise<void> {

@@ -11,8 +11,21 @@ export interface Token {
   readonly text: string;
 }
 
-const SPACE = /[\s\u00a0\u1680\u180e\u2000-\u200d\u2060\u3000\ufeff]+/y;
-const WORD = /[A-Za-z0-9_$]+/y;
+/** The kinds of token by what they match: the first that does. A word that begins with `$` may be a string. */
+const PATTERNS: readonly (readonly [Token['kind'], RegExp])[] = [
+  ['space', /[\s\u00a0\u1680\u180e\u2000-\u200d\u2060\u3000\ufeff]+/y],
+  ['word', /[A-Za-z0-9_][A-Za-z0-9_$]*/y],
+  ['comment', /(?:--|\/\/|#[ !])[^\n]*/y],
+  // a quote that stands twice, or behind a backslash, is no end
+  ['string', /'[^'\\]*(?:(?:''|\\[^])[^'\\]*)*'(?!')/y],
+  ['quoted', /"[^"\\]*(?:(?:""|\\[^])[^"\\]*)*"(?!")/y],
+  ['quoted', /`[^`\\]*(?:(?:``|\\[^])[^`\\]*)*`(?!`)/y],
+  ['string', /‘[^’]*’/y],
+  ['quoted', /“[^”]*”/y],
+  ['string', /\$([^$]*)\$[^]*?\$\1\$/y],
+  ['word', /\$[A-Za-z0-9_$]*/y],
+];
+const OPENING = /['"`‘“]/;
 
 /**
  * Returns tokens in order, covering the whole text. Throws 62 SYNTAX_ERROR if a string, quoted identifier or comment is
@@ -21,95 +34,43 @@ const WORD = /[A-Za-z0-9_$]+/y;
 export function tokenize(sql: string): Token[] {
   if (sql.includes('\0')) throw refusal(62, 'Syntax error: the text contains a NUL character');
   const tokens: Token[] = [];
-  let i = 0;
-  while (i < sql.length) {
-    const start = i;
-    const c = sql[i]!;
-    const next = sql[i + 1];
-    let kind: Token['kind'];
-    if (c === "'" || c === '"' || c === '`') {
-      i = quotedEnd(sql, i);
-      kind = c === "'" ? 'string' : 'quoted';
-    } else if (c === '‘' || c === '“') {
-      i = sql.indexOf(c === '‘' ? '’' : '”', i) + 1;
-      if (i === 0) throw unclosed(c, start);
-      kind = c === '‘' ? 'string' : 'quoted';
-    } else if (
-      (c === '-' && next === '-') ||
-      (c === '/' && next === '/') ||
-      (c === '#' && (next === ' ' || next === '!'))
-    ) {
-      i = sql.indexOf('\n', i);
-      if (i < 0) i = sql.length;
-      kind = 'comment';
-    } else if (c === '/' && next === '*') {
-      i = blockCommentEnd(sql, i);
-      kind = 'comment';
-    } else if (match(SPACE, sql, i)) {
-      i = SPACE.lastIndex;
-      kind = 'space';
-    } else if (c === '$' && heredocEnd(sql, i) !== undefined) {
-      i = heredocEnd(sql, i)!;
-      kind = 'string';
-    } else if (match(WORD, sql, i)) {
-      i = WORD.lastIndex;
-      kind = 'word';
-    } else {
-      i++;
-      kind = 'symbol';
-    }
-    tokens.push({ kind, start, end: i, text: sql.slice(start, i) });
+  for (let start = 0; start < sql.length;) {
+    const [kind, end] = tokenAt(sql, start);
+    tokens.push({ kind, start, end, text: sql.slice(start, end) });
+    start = end;
   }
   return tokens;
 }
 
-function match(pattern: RegExp, sql: string, at: number): boolean {
-  pattern.lastIndex = at;
-  return pattern.test(sql);
+function tokenAt(sql: string, start: number): [Token['kind'], end: number] {
+  if (sql.startsWith('/*', start)) return ['comment', blockCommentEnd(sql, start)];
+  for (const [kind, pattern] of PATTERNS) {
+    pattern.lastIndex = start;
+    if (pattern.test(sql)) return [kind, pattern.lastIndex];
+  }
+  if (OPENING.test(sql[start]!)) throw unclosed(sql[start]!, start);
+  return ['symbol', start + 1];
+}
+
+/** Block comments may contain others. */
+function blockCommentEnd(sql: string, start: number): number {
+  const edge = /\/\*|\*\//g;
+  edge.lastIndex = start;
+  let depth = 0;
+  do {
+    const found = edge.exec(sql);
+    if (found === null) throw unclosed('/*', start);
+    depth += found[0] === '/*' ? 1 : -1;
+  } while (depth > 0);
+  return edge.lastIndex;
 }
 
 function unclosed(what: string, at: number): Error {
   return refusal(62, `Syntax error: ${what} at position ${at + 1} is not closed`);
 }
 
-function quotedEnd(sql: string, start: number): number {
-  const quote = sql[start]!;
-  for (let i = start + 1; i < sql.length; i++) {
-    if (sql[i] === '\\') i++;
-    else if (sql[i] === quote) {
-      if (sql[i + 1] !== quote) return i + 1;
-      i++;
-    }
-  }
-  throw unclosed(quote, start);
-}
-
-function blockCommentEnd(sql: string, start: number): number {
-  let depth = 1;
-  let i = start + 2;
-  while (depth > 0) {
-    if (i + 2 > sql.length) throw unclosed('/*', start);
-    if (sql.startsWith('/*', i)) depth++;
-    else if (sql.startsWith('*/', i)) depth--;
-    else {
-      i++;
-      continue;
-    }
-    i += 2;
-  }
-  return i;
-}
-
-/** Returns the end of `$tag$ ... $tag$`. Undefined if the dollar sign begins no such string. */
-function heredocEnd(sql: string, start: number): number | undefined {
-  const tagEnd = sql.indexOf('$', start + 1);
-  if (tagEnd < 0) return undefined;
-  const tag = sql.slice(start, tagEnd + 1);
-  const closer = sql.indexOf(tag, tagEnd + 1);
-  return closer < 0 ? undefined : closer + tag.length;
-}
-
-function isCode({ kind }: Token): boolean {
+/** Whether a token is neither space nor comment. */
+export function isCode({ kind }: Token): boolean {
   return kind !== 'space' && kind !== 'comment';
 }
 
@@ -274,40 +235,30 @@ export function statementToRead(
 }
 
 /**
- * Writes the values of `{name:String}` that are longer than `longest` characters into the statement. Returns it with
- * the remaining parameters. It works by tokens: braces in strings and comments are text. A value that another type asks
- * for too stays a parameter.
+ * Writes the texts that are longer than `longest` characters into the statement, where it has `{name:String}`. Returns
+ * it with the remaining parameters. It works by tokens: braces in strings and comments are text.
  */
 export function writeLongValues<T>(
   statement: string,
   params: Readonly<Record<string, T>>,
   longest: number,
 ): { sql: string; params: Readonly<Record<string, T>> } {
-  const long = new Map(
-    Object.entries(params).flatMap(([name, value]) =>
-      typeof value === 'string' && value.length > longest ? [[name, value] as const] : [],
-    ),
-  );
-  if (long.size === 0) return { sql: statement, params };
+  const isLong = (value: T | undefined): value is T & string => typeof value === 'string' && value.length > longest;
+  const entries = Object.entries(params);
+  if (!entries.some(([, value]) => isLong(value))) return { sql: statement, params };
   const code = codeOf(statement);
-  const kept = new Set<string>();
   let sql = '';
   let from = 0;
   for (const [i, brace] of code.entries()) {
-    if (brace.text !== '{') continue;
-    const [name = '', colon, type, end] = code.slice(i + 1, i + 5).map(({ text }) => text);
-    const value = colon === ':' ? long.get(name) : undefined;
-    if (value === undefined) continue;
-    if (type !== 'String' || end !== '}') {
-      kept.add(name);
-      continue;
-    }
+    const [opening, name = '', colon, type, closing] = code.slice(i, i + 5).map(({ text }) => text);
+    const value = params[name];
+    if (opening !== '{' || colon !== ':' || type !== 'String' || closing !== '}' || !isLong(value)) continue;
     sql += statement.slice(from, brace.start) + quote(value);
     from = code[i + 4]!.end;
   }
   return {
     sql: sql + statement.slice(from),
-    params: Object.fromEntries(Object.entries(params).filter(([name]) => kept.has(name) || !long.has(name))),
+    params: Object.fromEntries(entries.filter(([, value]) => !isLong(value))),
   };
 }
 

@@ -37,7 +37,6 @@ const EMPTY: Answers = {
   'system.settings': 'max_threads\n',
   'system.clusters': '{"shards":1}\n',
   getMacro: '{"shard":"s1"}\n',
-  'system.macros': '{"macro":"shard"}\n{"macro":"replica"}\n',
   'count() FROM system.processes': '0\n',
 };
 

@@ -1,7 +1,7 @@
 import { EXIT_CONFIG, StartError } from '../../errors.ts';
 import { select, type Reader, type StatementSettings } from '../clickhouse.ts';
 import { ClickHouseError } from '../errors.ts';
-import { codeOf, identifier, nameOf, quote, type Token } from '../sql.ts';
+import { identifier, isCode, nameOf, quote, tokenize, type Token } from '../sql.ts';
 
 /**
  * Tables of which every node of every shard has all rows. They are small and say what is true of the whole cluster. Of
@@ -25,6 +25,7 @@ const replicaOf = (table: string): string =>
   `'/clickhouse/tables/{uuid}/${SHARED_TABLES.has(table) ? 'all' : '{shard}'}', '{shard}-{replica}'`;
 /** How long Keeper holds a token, seconds: a week. The number of tokens is what the table's own window says. */
 const WINDOW_SECONDS = 604_800;
+const DEFINING = new Set(['CREATE', 'DROP', 'EXCHANGE']);
 const SETTING_COMMANDS = new Set(['MODIFY', 'RESET']);
 const PARTITION_COMMANDS = new Set(['DROP', 'MOVE', 'REPLACE', 'ATTACH', 'DETACH']);
 
@@ -37,9 +38,12 @@ export const CLUSTER_SETTINGS = {
   insert_keeper_max_retries: 0,
 } as const satisfies StatementSettings;
 
-interface Word {
-  readonly text: string;
+/** A token of a statement. What its text becomes, the statement gets. */
+interface Part {
   readonly token: Token;
+  /** in upper case */
+  readonly word: string;
+  text: string;
 }
 
 /**
@@ -48,103 +52,70 @@ interface Word {
  * is. With `uuid` the table is the business of one node only: another one has no replica of it.
  */
 export function forCluster(statement: string, cluster: string, uuid?: string): string {
-  const words = wordsOf(statement);
-  const verb = words[0]?.text;
-  if (verb === undefined || !isDefinition(words)) return statement;
+  const parts = partsOf(statement);
+  const words = parts.filter(({ token }) => isCode(token));
+  if (!isDefinition(words)) return statement;
+  const verb = words[0]!.word;
   const everywhere = ` ON CLUSTER ${identifier(cluster)}`;
-  if (isOfMerges(words)) return applied(statement, [{ at: words[2]!.token.end, text: everywhere }]);
-  const edits: Edit[] = [];
-  const name = words[lastOfName(words, verb)]!.token;
-  const table = nameOf(name);
+  const last = isOfMerges(words) ? words[2]! : words[lastOfName(words, verb)]!;
+  const table = nameOf(last.token);
   // a table that has one group of replicas in all shards changes once; each replica has settings of its own
-  const isOfSettings = words.some(({ text }, i) => text === 'SETTING' && SETTING_COMMANDS.has(words[i - 1]!.text));
+  const isOfSettings = words.some(({ word }, i) => word === 'SETTING' && SETTING_COMMANDS.has(words[i - 1]!.word));
   if (verb === 'ALTER' && SHARED_TABLES.has(table) && !isOfSettings) return statement;
-  if (uuid === undefined) edits.push({ at: name.end, text: everywhere });
-  else if (verb === 'CREATE') edits.push({ at: name.end, text: ` UUID ${quote(uuid)}` });
-  if (verb === 'CREATE' && words[1]?.text === 'TABLE') edits.push(...replicated(words, replicaOf(table)));
-  return applied(statement, edits);
+  if (uuid === undefined) last.text += everywhere;
+  else if (verb === 'CREATE') last.text += ` UUID ${quote(uuid)}`;
+  if (verb === 'CREATE' && words[1]?.word === 'TABLE') replicate(words, replicaOf(table));
+  return parts.map(({ text }) => text).join('');
 }
 
 /** Returns whether a statement is for all shards: it changes the schema, stops merges, or writes a shared table. */
 export function isForAllShards(statement: string): boolean {
-  const words = wordsOf(statement);
-  const inserted = words[words[3]?.text === '.' ? 4 : 2];
-  if (words[0]?.text === 'INSERT' && words[1]?.text === 'INTO' && inserted !== undefined)
+  const words = partsOf(statement).filter(({ token }) => isCode(token));
+  const inserted = words[words[3]?.word === '.' ? 4 : 2];
+  if (words[0]?.word === 'INSERT' && words[1]?.word === 'INTO' && inserted !== undefined)
     return SHARED_TABLES.has(nameOf(inserted.token));
   return isDefinition(words);
 }
 
-function wordsOf(statement: string): readonly Word[] {
-  return codeOf(statement).map((token): Word => ({ text: token.text.toUpperCase(), token }));
+function partsOf(statement: string): readonly Part[] {
+  return tokenize(statement).map((token) => ({ token, word: token.text.toUpperCase(), text: token.text }));
 }
 
-function isDefinition(words: readonly Word[]): boolean {
-  const verb = words[0]?.text;
-  return (
-    verb === 'CREATE' ||
-    verb === 'DROP' ||
-    verb === 'EXCHANGE' ||
-    (verb === 'ALTER' && !isOfPartition(words)) ||
-    isOfMerges(words)
-  );
+function isDefinition(words: readonly Part[]): boolean {
+  const verb = words[0]?.word ?? '';
+  return DEFINING.has(verb) || (verb === 'ALTER' && !isOfPartition(words)) || isOfMerges(words);
 }
 
 /** SYSTEM STOP MERGES or START MERGES: what one replica merges, all get. */
-function isOfMerges(words: readonly Word[]): boolean {
-  return words[0]?.text === 'SYSTEM' && words[2]?.text === 'MERGES';
+function isOfMerges(words: readonly Part[]): boolean {
+  return words[0]?.word === 'SYSTEM' && words[2]?.word === 'MERGES';
 }
 
-interface Edit {
-  readonly at: number;
-  /** default: `at` */
-  readonly to?: number;
-  readonly text: string;
-}
-
-function isOfPartition(words: readonly Word[]): boolean {
-  return words.some(({ text }, i) => PARTITION_COMMANDS.has(text) && words[i + 1]?.text === 'PARTITION');
+function isOfPartition(words: readonly Part[]): boolean {
+  return words.some(({ word }, i) => PARTITION_COMMANDS.has(word) && words[i + 1]?.word === 'PARTITION');
 }
 
 /** The index of the name: the last of two in EXCHANGE TABLES a AND b. A name may have a database before it. */
-function lastOfName(words: readonly Word[], verb: string): number {
-  const kind = words.findIndex(({ text }) => text === 'TABLE' || text === 'TABLES' || text === 'VIEW');
+function lastOfName(words: readonly Part[], verb: string): number {
+  const kind = words.findIndex(({ word }) => word === 'TABLE' || word === 'TABLES' || word === 'VIEW');
   let at = kind + 1;
-  if (words[at]?.text === 'IF') at += words[at + 1]?.text === 'NOT' ? 3 : 2;
-  if (verb === 'EXCHANGE') at = words.findIndex(({ text }) => text === 'AND') + 1;
-  if (words[at + 1]?.text === '.') at += 2;
+  if (words[at]?.word === 'IF') at += words[at + 1]?.word === 'NOT' ? 3 : 2;
+  if (verb === 'EXCHANGE') at = words.findIndex(({ word }) => word === 'AND') + 1;
+  if (words[at + 1]?.word === '.') at += 2;
   return at;
 }
 
-/** The engine and its window of tokens, replicated. */
-function replicated(words: readonly Word[], replica: string): Edit[] {
-  const edits: Edit[] = [];
-  for (const [i, { text, token }] of words.entries()) {
-    if (text === 'ENGINE' && words[i + 1]?.text === '=') {
-      const engine = words[i + 2]!;
-      const opening = words[i + 3];
-      edits.push({ at: engine.token.start, text: 'Replicated' });
-      edits.push(
-        opening?.text === '('
-          ? { at: opening.token.end, text: `${replica}, ` }
-          : { at: engine.token.end, text: `(${replica})` },
-      );
-    } else if (text === 'NON_REPLICATED_DEDUPLICATION_WINDOW')
-      edits.push({
-        at: token.start,
-        to: token.end,
-        text: `replicated_deduplication_window_seconds = ${WINDOW_SECONDS}, replicated_deduplication_window`,
-      });
+/** Makes the engine and its window of tokens replicated. */
+function replicate(words: readonly Part[], replica: string): void {
+  for (const [i, part] of words.entries()) {
+    if (part.word === 'ENGINE' && words[i + 1]?.word === '=') {
+      const [engine, opening] = [words[i + 2]!, words[i + 3]];
+      engine.text = `Replicated${engine.text}`;
+      if (opening?.word === '(') opening.text += `${replica}, `;
+      else engine.text += `(${replica})`;
+    } else if (part.word === 'NON_REPLICATED_DEDUPLICATION_WINDOW')
+      part.text = `replicated_deduplication_window_seconds = ${WINDOW_SECONDS}, replicated_deduplication_window`;
   }
-  return edits;
-}
-
-function applied(statement: string, edits: readonly Edit[]): string {
-  let [text, from] = ['', 0];
-  for (const { at, to = at, text: added } of edits) {
-    text += statement.slice(from, at) + added;
-    from = to;
-  }
-  return text + statement.slice(from);
 }
 
 /** Returns how many shards a cluster has; 0 if the node does not know it. */
@@ -154,17 +125,16 @@ export async function countShards(node: Reader, cluster: string): Promise<number
 }
 
 /**
- * Throws StartError, one line with everything that the cluster lacks, if a node of it cannot hold replicated tables, and
- * ClickHouseError if only its Keeper does not answer.
+ * Throws StartError, one line with everything that the cluster lacks, if a node of it cannot hold replicated tables,
+ * and ClickHouseError if only its Keeper does not answer.
  */
 export async function checkCluster(node: Reader & { readonly where: string }, cluster: string): Promise<void> {
   const missing: string[] = [];
   let unavailable: ClickHouseError | undefined;
   if ((await countShards(node, cluster)) === 0) missing.push(`remote_servers has no cluster ${cluster}`);
-  const macros = await select<{ macro: string }>(node, 'SELECT macro FROM system.macros');
-  for (const name of ['shard', 'replica'])
-    if (!macros.some(({ macro }) => macro === name)) missing.push(`macros has no ${name}`);
   for (const [what, sql] of [
+    ['macros has no shard', "SELECT getMacro('shard')"],
+    ['macros has no replica', "SELECT getMacro('replica')"],
     ['Keeper (section zookeeper) does not answer', "SELECT 1 FROM system.zookeeper WHERE path = '/' LIMIT 1"],
     ['section distributed_ddl is absent', 'SELECT 1 FROM system.distributed_ddl_queue LIMIT 1'],
   ] as const)
@@ -173,7 +143,8 @@ export async function checkCluster(node: Reader & { readonly where: string }, cl
     } catch (error) {
       if (!(error instanceof ClickHouseError) || error.code === undefined) throw error;
       if (error.kind === 'retry') unavailable = error;
-      else missing.push(`${what} (${error.codeName})`);
+      // the rollup service's rights are checked apart
+      else if (error.codeName !== 'ACCESS_DENIED') missing.push(`${what} (${error.codeName})`);
     }
   if (missing.length > 0)
     throw new StartError(

@@ -2,8 +2,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { StartError } from '../../errors.ts';
 import { fresh, select, type ClickHouse, type ClusterDuties, type Reader } from '../clickhouse.ts';
 import { checkCluster, SIDE_TABLE } from './cluster.ts';
-import { isLost, isRefusal, untilAnswered, type NodeList } from './node-list.ts';
+import { isLost, isRefusal, type NodeList } from './node-list.ts';
 import type { ServerOptions } from '../server/server.ts';
+import { untilAnswered } from '../server/version.ts';
 
 /** Tables and views with what creates them, in an order in which they can be created. Not those of one node only. */
 const DEFINITIONS = `
@@ -42,7 +43,7 @@ export function createDuties(
   return { check, complete };
 
   async function check(): Promise<void> {
-    await untilAnswered(nodes, options, () => nodes.onLive((node) => checkCluster(node, cluster)));
+    await untilAnswered(nodes.where, options, () => nodes.onLive((node) => checkCluster(node, cluster)));
   }
 
   async function complete(): Promise<void> {
@@ -69,8 +70,7 @@ export function createDuties(
     if (mayMigrate && (await select(fresh(reader, ['migrations']), MIGRATING)).length > 0) {
       if (wasComplete) return;
       // the caller migrates next: that would create tables on this node that are no replicas of the others
-      if (waits++ % 10 === 0)
-        logger.warn({ where: nodes.hosts.join(', '), reason: 'MIGRATING' }, 'waiting_for_clickhouse');
+      if (waits++ % 10 === 0) logger.warn({ where: nodes.where, reason: 'MIGRATING' }, 'waiting_for_clickhouse');
       await sleep(MIGRATING_RETRY_MS, undefined, { signal: options.signal });
       await complete();
       return;

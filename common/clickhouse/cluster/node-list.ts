@@ -1,4 +1,3 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import { StartError } from '../../errors.ts';
 import { isCertificateError } from '../../tls.ts';
 import { select, type ClickHouse, type Reader } from '../clickhouse.ts';
@@ -41,11 +40,10 @@ const UNUSABLE = new Set([
   'REQUIRED_PASSWORD',
   'AUTHENTICATION_FAILED',
 ]);
-const CONNECT_RETRY_MS = 1_000;
-/** How long a node may take for its first answer, milliseconds: as long as for the questions that follow. */
-const OPEN_MS = 5_000;
 /** A node that refuses a connection does so at once, and may be asked again at once, milliseconds. */
 const REFUSED_MS = 1_000;
+/** How long a node may take for its first answer, milliseconds: others may serve instead. */
+const OPEN_MS = 5_000;
 /** How long another node that could not be opened is left alone while statements run, milliseconds. */
 const OPEN_AGAIN_MS = 10_000;
 
@@ -60,6 +58,7 @@ export function createNodeList({ urls, shard, ...options }: NodeListOptions) {
   const nodes = urls.map((url): Node => ({ url, host: new URL(url).host }));
   return {
     hosts: nodes.map(({ host }) => host),
+    where: nodes.map(({ host }) => host).join(', '),
     open,
     openNow,
     /**
@@ -164,24 +163,6 @@ async function assertEnded(answered: readonly Reader[], { host, error }: Failed)
   const isBlind = !rows.some((r) => r.active.includes(r.own));
   if (isBlind || rows.some((r) => r.active.some((name) => !own.has(name))))
     throw lost(new Error(`${host}: ${error.message}`, { cause: error }), error.codeName);
-}
-
-/** Retries at the start, while the nodes that are needed are lost. Throws StartError if nobody waits. */
-export async function untilAnswered<T>(
-  { hosts }: Pick<NodeList, 'hosts'>,
-  { logger, wait = true, signal }: Pick<ServerOptions, 'logger' | 'wait' | 'signal'>,
-  work: () => Promise<T>,
-): Promise<T> {
-  for (let attempt = 0; ; attempt++)
-    try {
-      return await work();
-    } catch (error) {
-      if (!isLost(error)) throw error;
-      const [where, reason] = [hosts.join(', '), error.codeName];
-      if (!wait) throw new StartError(`ClickHouse does not answer at any of ${where}: ${reason}`);
-      if (attempt % 10 === 0) logger.warn({ where, reason }, 'waiting_for_clickhouse');
-      await sleep(CONNECT_RETRY_MS, undefined, { signal });
-    }
 }
 
 /** The macro `shard` of a node; '' if it has none (checkCluster says so). */

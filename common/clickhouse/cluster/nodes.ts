@@ -3,9 +3,10 @@ import type { ClickHouse, ClusterDuties, Read, ReadResult, StatementSettings } f
 import { createDuties } from './duties.ts';
 import { CLUSTER_SETTINGS, forCluster } from './cluster.ts';
 import { ClickHouseError } from '../errors.ts';
-import { asLoss, createNodeList, isLost, lost, untilAnswered } from './node-list.ts';
+import { asLoss, createNodeList, isLost, lost } from './node-list.ts';
 import type { NodeList, NodeListOptions } from './node-list.ts';
 import { databaseIn } from '../server/connection.ts';
+import { untilAnswered } from '../server/version.ts';
 import { identifier } from '../sql.ts';
 
 /**
@@ -34,7 +35,7 @@ export interface Nodes extends ClickHouse {
 
 /** A replica that takes longer to fetch what others acknowledged is left for another one, milliseconds. */
 const LAG_MS = 3_000;
-/** A node that read for the asked one is lost. */
+/** Another node, which the asked one reads from, is lost. */
 const WITHOUT_OTHER_NODE = new Set([
   'ATTEMPT_TO_READ_AFTER_EOF',
   'SOCKET_TIMEOUT',
@@ -54,12 +55,12 @@ export async function openNodes({
   const { logger } = options;
   const tablesIn = identifier(database ?? databaseIn(new URL(urls[0]!)));
   const nodes = createNodeList({ ...options, urls, shard });
-  const { at: first, used } = await untilAnswered(nodes, options, () => firstAnswer(nodes));
+  const { at: first, used } = await untilAnswered(nodes.where, options, () => firstAnswer(nodes));
   let current = first;
   let isClosed = false;
 
   return {
-    where: nodes.hosts.join(','),
+    where: nodes.where,
     version: used.version,
     writers: used.writers,
     read,
@@ -71,7 +72,7 @@ export async function openNodes({
     async killInsert(queryId) {
       await nodes.onEvery((clickhouse) => clickhouse.killInsert(queryId));
     },
-    rights: (wanted) => untilAnswered(nodes, options, () => use((clickhouse) => clickhouse.rights(wanted))),
+    rights: (wanted) => untilAnswered(nodes.where, options, () => use((clickhouse) => clickhouse.rights(wanted))),
     ping: () => use((clickhouse) => clickhouse.ping()),
     cluster: createDuties(nodes, { read }, cluster, options),
     onLiveNodes: (work) => nodes.onLive(work),
@@ -86,7 +87,7 @@ export async function openNodes({
     if (one.isolated === true) return await (await use((clickhouse) => Promise.resolve(clickhouse))).read(one);
     if (everyNode !== true) return await use((clickhouse) => readOn(clickhouse, one), one);
     const answers = await nodes.onEvery(async (clickhouse) => {
-      await sync(clickhouse, namesOf(one.fresh), one.fresh?.withinMs ?? 0);
+      await sync(clickhouse, tablesIn, one.fresh?.tables, one.fresh?.withinMs ?? 0);
       return await clickhouse.read(one);
     });
     return concatenated(answers);
@@ -111,23 +112,15 @@ export async function openNodes({
       const patienceMs = isLast ? Math.max(lagMs, (fresh?.withinMs ?? 0) - lagMs * (tried - 1)) : lagMs;
       try {
         const clickhouse = await nodes.openNow(at);
-        await sync(clickhouse, namesOf(fresh), patienceMs);
+        await sync(clickhouse, tablesIn, fresh?.tables, patienceMs);
         return await work(clickhouse);
       } catch (caught) {
         const error = asLoss(caught);
-        if (isClosed || (!isLost(error) && !isOfOtherNode(error))) throw error;
+        if (isClosed || (!isLost(error) && !(database !== undefined && isOfOtherNode(error)))) throw error;
         leave(at, error);
         if (isLast || sent === 'once' || error.outcome !== 'not_written') throw error;
       }
     }
-  }
-
-  function namesOf(fresh: Read['fresh']): string[] {
-    return (fresh?.tables ?? []).map((table) => `${tablesIn}.${identifier(table)}`);
-  }
-
-  function isOfOtherNode(error: unknown): error is ClickHouseError {
-    return database !== undefined && error instanceof ClickHouseError && isWithoutOtherNode(error);
   }
 
   function leave(at: number, { codeName }: ClickHouseError): void {
@@ -137,8 +130,10 @@ export async function openNodes({
   }
 }
 
-/** A node that stops kills what it reads for others, too. */
-function isWithoutOtherNode({ codeName, message }: ClickHouseError): boolean {
+/** True if another node that this one read from is lost. A node that stops kills what it reads for others, too. */
+function isOfOtherNode(error: unknown): error is ClickHouseError {
+  if (!(error instanceof ClickHouseError)) return false;
+  const { codeName, message } = error;
   return (codeName === 'QUERY_WAS_CANCELLED' && message.includes('Received from')) || WITHOUT_OTHER_NODE.has(codeName);
 }
 
@@ -158,17 +153,18 @@ export function concatenated(answers: readonly ReadResult[]): ReadResult {
   return { body: Buffer.concat(answers.map((a) => a.body)), readRows: undefined, readBytes: undefined };
 }
 
-/** Resolves when the node has every row of these tables that any node acknowledged before. */
-async function sync(clickhouse: ClickHouse, tables: readonly string[], withinMs: number): Promise<void> {
+/** Resolves when the node has every row of these tables of a database that any node acknowledged before. */
+async function sync(
+  clickhouse: ClickHouse,
+  database: string,
+  tables: readonly string[] | undefined,
+  withinMs: number,
+): Promise<void> {
+  const settings = { receive_timeout: Math.ceil(withinMs) / 1000 };
+  const fetch = (table: string): Promise<void> =>
+    clickhouse.execute({ sql: `SYSTEM SYNC REPLICA ${database}.${identifier(table)} LIGHTWEIGHT`, settings });
   try {
-    await Promise.all(
-      tables.map((table) =>
-        clickhouse.execute({
-          sql: `SYSTEM SYNC REPLICA ${table} LIGHTWEIGHT`,
-          settings: { receive_timeout: Math.ceil(withinMs) / 1000 },
-        }),
-      ),
-    );
+    await Promise.all((tables ?? []).map(fetch));
   } catch (error) {
     if (!(error instanceof ClickHouseError)) throw error;
     // a replica that has just joined has no tables yet

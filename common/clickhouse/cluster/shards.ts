@@ -1,11 +1,12 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import { EXIT_CONFIG, StartError } from '../../errors.ts';
-import { select, type ClickHouse, type ClusterDuties, type Read, type ReadResult, type Shard } from '../clickhouse.ts';
+import { select, shardsOf } from '../clickhouse.ts';
+import type { ClickHouse, ClusterDuties, Read, ReadResult, Shard } from '../clickhouse.ts';
 import { countShards, isForAllShards, SHARED_TABLES, SIDE_TABLE } from './cluster.ts';
 import { databaseOfAll } from '../database.ts';
 import { ClickHouseError } from '../errors.ts';
-import { shardOfNode } from './node-list.ts';
+import { lost, shardOfNode } from './node-list.ts';
 import { databaseIn } from '../server/connection.ts';
+import { untilAnswered } from '../server/version.ts';
 import { concatenated, openNodes, type ClusterOptions, type Nodes, type NodesOptions } from './nodes.ts';
 import { identifier, quote } from '../sql.ts';
 
@@ -17,7 +18,6 @@ import { identifier, quote } from '../sql.ts';
  * - It writes the shared tables and changes the schema. It refuses every other write, which belongs to one shard.
  */
 
-const RETRY_MS = 1_000;
 /** How soon a process notices that the cluster has another number of shards, milliseconds. */
 const WATCH_MS = 10_000;
 
@@ -33,7 +33,7 @@ ORDER BY found`;
 
 /** Resolves when a node of every shard has answered. Throws StartError if waiting cannot help. */
 export async function openCluster(options: ClusterOptions): Promise<ClickHouse> {
-  const { cluster, urls, wait = true, signal, logger } = options;
+  const { cluster, logger } = options;
   let changed: Error | undefined;
   const guarded = {
     ...options,
@@ -43,28 +43,15 @@ export async function openCluster(options: ClusterOptions): Promise<ClickHouse> 
   };
   const nodes = await openNodes(guarded);
   try {
-    for (let attempt = 0; ; attempt++) {
-      const expected = await shardsOfCluster(nodes, cluster);
-      if (expected === 0) return await refuse(nodes, cluster);
-      if (expected === 1) return watched(Object.assign(nodes, { shard: await shardOfNode(nodes) }), expected);
-      const found = await nodes.onLiveNodes(shardOfNode);
-      const names = [...new Set(found.filter((name) => name !== undefined))].toSorted();
-      if (names.length === expected) return watched(await openShards(nodes, guarded, names, found), expected);
-      if (!wait || !found.includes(undefined) || names.length > expected)
-        throw new StartError(
-          `the cluster ${cluster} has ${expected} shards, but the nodes of CLICKHOUSE_URL that answer have the macro shard = ${names.join(', ')}: CLICKHOUSE_URL must name all nodes of all shards, and one of each shard must answer`,
-          { exitCode: EXIT_CONFIG },
-        );
-      if (attempt % 10 === 0) logger.warn({ expected, shards: names, nodes: urls.length }, 'waiting_for_clickhouse');
-      await sleep(RETRY_MS, undefined, { signal });
-    }
+    return watched(await untilAnswered(nodes.where, options, () => openWhole(nodes, guarded)));
   } catch (error) {
     await nodes.close();
     throw error;
   }
 
   /** Ends every further statement once there are more or fewer shards: it would miss the rows of one. */
-  function watched(opened: ClickHouse, expected: number): ClickHouse {
+  function watched(opened: ClickHouse): ClickHouse {
+    const expected = shardsOf(opened).length;
     const close = opened.close.bind(opened);
     const look = async (): Promise<void> => {
       // 0: of a node that does not know the cluster. Where it cannot be asked, the statements fail too
@@ -85,27 +72,31 @@ export async function openCluster(options: ClusterOptions): Promise<ClickHouse> 
   }
 }
 
-/** Names everything that the nodes lack, if our user may read it. */
-async function refuse(nodes: Nodes, cluster: string): Promise<never> {
-  await nodes.cluster.check().catch((error: unknown) => {
-    if (error instanceof StartError) throw error;
+/** Throws StartError if waiting cannot help, ClickHouseError if no node of a shard has answered yet. */
+async function openWhole(nodes: Nodes, options: NodesOptions): Promise<ClickHouse> {
+  const { cluster } = options;
+  const expected = await countShards(nodes, cluster).catch((error: unknown) => {
+    if (!(error instanceof ClickHouseError) || error.codeName !== 'ACCESS_DENIED') throw error;
+    throw new StartError(
+      `the user of ClickHouse at ${nodes.where} cannot read how many shards the cluster has; run there: GRANT SELECT ON system.clusters`,
+      { cause: error, exitCode: EXIT_CONFIG },
+    );
   });
-  throw new StartError(`remote_servers of ClickHouse at ${nodes.where} has no cluster ${cluster}`, {
-    exitCode: EXIT_CONFIG,
-  });
-}
-
-async function shardsOfCluster(nodes: Nodes, cluster: string): Promise<number> {
-  try {
-    return await countShards(nodes, cluster);
-  } catch (error) {
-    if (error instanceof ClickHouseError && error.codeName === 'ACCESS_DENIED')
-      throw new StartError(
-        `the user of ClickHouse at ${nodes.where} cannot read how many shards the cluster has; run there: GRANT SELECT ON system.clusters`,
-        { cause: error, exitCode: EXIT_CONFIG },
-      );
-    throw error;
+  if (expected === 0) {
+    // names everything that the nodes lack
+    await nodes.cluster.check();
+    throw lost(new Error(`it had no cluster ${cluster}`), 'NO_CLUSTER');
   }
+  if (expected === 1) return Object.assign(nodes, { shard: await shardOfNode(nodes) });
+  const found = await nodes.onLiveNodes(shardOfNode);
+  const names = [...new Set(found.filter((name) => name !== undefined))].toSorted();
+  if (names.length === expected) return await openShards(nodes, options, names, found);
+  if (names.length < expected && found.includes(undefined))
+    throw lost(new Error(`of ${expected} shards only ${names.join(', ')} answer`), 'SHARD_AWAY');
+  throw new StartError(
+    `the cluster ${cluster} has ${expected} shards, but the nodes of CLICKHOUSE_URL have the macro shard = ${names.join(', ')}: CLICKHOUSE_URL must name all nodes of all shards`,
+    { exitCode: EXIT_CONFIG },
+  );
 }
 
 /** `found`: the shards of the nodes in the order of the urls; undefined for a node that has not answered yet. */
@@ -166,20 +157,11 @@ async function openShards(
         const engine = SHARED_TABLES.has(table)
           ? `Merge(${quote(database)}, ${quote(`^${table}$`)})`
           : `Distributed(${[cluster, database, table].map(quote).join(', ')})`;
-        try {
-          await node.execute({
-            sql: `CREATE OR REPLACE TABLE ${identifier(over)}.${identifier(table)} AS ${identifier(database)}.${identifier(table)} ENGINE = ${engine}`,
-          });
-        } catch (error) {
-          if (!(error instanceof ClickHouseError)) throw error;
-          if (error.codeName === 'UNKNOWN_DATABASE') {
-            // a replaced node that is not ready yet
-            options.logger.error({ node: node.where, database: over }, 'clickhouse_database_missing');
-            return;
-          }
+        const sql = `CREATE OR REPLACE TABLE ${identifier(over)}.${identifier(table)} AS ${identifier(database)}.${identifier(table)} ENGINE = ${engine}`;
+        await node.execute({ sql }).catch((error: unknown) => {
           // another rollup service was faster
-          if (error.codeName !== 'TABLE_ALREADY_EXISTS') throw error;
-        }
+          if (!(error instanceof ClickHouseError) || error.codeName !== 'TABLE_ALREADY_EXISTS') throw error;
+        });
       }
     });
   }

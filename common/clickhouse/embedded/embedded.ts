@@ -1,5 +1,5 @@
 import { mkdirSync, rmSync } from 'node:fs';
-import { open as openFile, unlink } from 'node:fs/promises';
+import { unlink, writeFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import type { ChdbResult, Session as ChdbSession } from 'chdb';
 import { THREAD_POOL_SIZE } from '../../config/thread-pool.ts';
@@ -7,12 +7,12 @@ import { StartError } from '../../errors.ts';
 import type { Logger } from '../../logger.ts';
 import type { ClickHouse, ReadResult, StatementSettings } from '../clickhouse.ts';
 import { takeFolder } from './folder.ts';
-import { cannotOpen, createSessions, DATABASE, readerKey, setParams, type Sessions } from './sessions.ts';
+import { ask, cannotOpen, createSessions, DATABASE, readerKey, setParams, type Sessions } from './sessions.ts';
 import { fromSystem, refusal } from '../errors.ts';
 import { createMergeHold } from './merge-hold.ts';
 import { createIsolated } from './isolated.ts';
-import { fewRowsSettings, insertSettings, knownSettings, type Names } from '../pinned-settings.ts';
-import { cancelled, CLOSE_GRACE_MS } from '../pool.ts';
+import { fewRowsSettings, insertSettings, knownSettings } from '../pinned-settings.ts';
+import { CLOSE_GRACE_MS } from '../pool.ts';
 import { insertInto, quote, statementToRead, statementToRun } from '../sql.ts';
 import { withinTimeLimit } from '../time-limit.ts';
 
@@ -20,7 +20,7 @@ interface EmbeddedOptions {
   /** the engine's files go into its folder clickhouse, rows in flight into rows */
   readonly dataDir: string;
   readonly logger: Logger;
-  /** concurrent statements; as many reads as leave threads of the pool for the writers */
+  /** concurrent statements; fewer reads if the thread pool is too small for them beside the writers */
   readonly readers?: number;
   readonly writers?: number;
   /** true in the process of isolated.ts: isolated reads run in this engine, which has no tables */
@@ -41,10 +41,9 @@ export async function openEmbedded(options: EmbeddedOptions): Promise<ClickHouse
   const Session = await loadChdb();
   const folder = takeFolder(dataDir);
   const readers = readersWithin(options.readers ?? 4, writers, logger);
-  const sessions = createSessions({ Session, folder: folder.path, dataDir, isolated: isolatedHere, logger });
+  const sessions = createSessions({ Session, folder, dataDir, isolated: isolatedHere, logger });
   const { version, known } = await firstAnswer(sessions, rowsFolder).catch(async (error: unknown) => {
     await sessions.control.close();
-    folder.release();
     if (error instanceof StartError) throw error;
     throw cannotOpen(dataDir, error);
   });
@@ -52,11 +51,7 @@ export async function openEmbedded(options: EmbeddedOptions): Promise<ClickHouse
   const isolatedReads = createIsolated();
   const closing = new AbortController();
   const writes = createWrites(sessions, writers, known);
-  const merges = createMergeHold(
-    (sql) =>
-      sessions.control.use('', async ({ chdb }) => (await chdb.queryAsync(sql, { format: 'TabSeparated' })).text()),
-    logger,
-  );
+  const merges = createMergeHold((sql) => ask(sessions.control, sql), logger);
   let rowFiles = 0;
   logger.info({ version, dataDir }, 'clickhouse_embedded_opened');
 
@@ -77,12 +72,12 @@ export async function openEmbedded(options: EmbeddedOptions): Promise<ClickHouse
         fewRows === true ? { ...knownSettings(fewRowsSettings, known), ...settings } : settings,
       );
       const text = setParams(params) + statement;
-      const run = reading.use(
+      const result = await reading.use(
         key,
         (session) => withinTimeLimit(settings, () => sessions.read(session, text, format, ended)),
         ended,
       );
-      return toReadResult(await orAborted(run, ended), format);
+      return toReadResult(result, format);
     },
 
     async execute({ sql, params = {}, settings = {} }) {
@@ -109,7 +104,7 @@ export async function openEmbedded(options: EmbeddedOptions): Promise<ClickHouse
     rights: () => Promise.resolve(undefined),
 
     async ping() {
-      await sessions.control.use('', (session) => sessions.read(session, 'SELECT 1', 'Null', writes.ended));
+      await ask(sessions.control, 'SELECT 1');
     },
 
     async close() {
@@ -118,7 +113,6 @@ export async function openEmbedded(options: EmbeddedOptions): Promise<ClickHouse
       await writes.close();
       await merges.close();
       await sessions.control.close();
-      folder.release();
       logger.info('clickhouse_embedded_closed');
     },
   };
@@ -135,30 +129,23 @@ function readersWithin(wanted: number, writers: number, logger: Logger): number 
 async function firstAnswer(
   { control }: Sessions,
   rowsFolder: string,
-): Promise<{ readonly version: string; readonly known: Names }> {
-  const lines = await control.use('', async ({ chdb }) => {
-    await chdb.queryAsync(`CREATE DATABASE IF NOT EXISTS ${DATABASE}`);
-    const sql = 'SELECT name FROM system.settings UNION ALL SELECT version()';
-    return (await chdb.queryAsync(sql, { format: 'TabSeparated' })).text().trimEnd().split('\n');
-  });
+): Promise<{ readonly version: string; readonly known: ReadonlySet<string> }> {
+  await ask(control, `CREATE DATABASE IF NOT EXISTS ${DATABASE}`);
+  const lines = (await ask(control, 'SELECT name FROM system.settings UNION ALL SELECT version()')).split('\n');
   rmSync(rowsFolder, { recursive: true, force: true });
   mkdirSync(rowsFolder, { recursive: true });
   return { version: lines.find((l) => /^\d+\.\d+/.test(l)) ?? 'unknown', known: new Set(lines) };
 }
 
-function createWrites(sessions: Sessions, writers: number, known: Names) {
+function createWrites(sessions: Sessions, writers: number, known: ReadonlySet<string>) {
   const writing = sessions.writers(writers);
-  const killAll = new AbortController();
-  /** writes in progress; an insert can be ended by its id */
-  const inserting = new Set<{
+  /** what runs or waits */
+  const current = new Set<{
     readonly queryIds: readonly string[];
     readonly ending: AbortController;
     readonly ended: Promise<void>;
   }>();
   return {
-    /** fires when a write must end at once */
-    ended: killAll.signal,
-
     /** `make` returns the statement; while it works, an insert can be ended already. */
     async write(
       make: () => string | Promise<string>,
@@ -167,36 +154,27 @@ function createWrites(sessions: Sessions, writers: number, known: Names) {
     ): Promise<void> {
       checkSettings(settings, known);
       const ending = new AbortController();
-      const signal = AbortSignal.any([killAll.signal, ending.signal]);
       const run = async (): Promise<void> => {
         const text = await make();
-        await writing.use('', (session) => sessions.write(session, text, settings, signal), signal);
+        await writing.use('', (session) => sessions.write(session, text, settings, ending.signal), ending.signal);
       };
-      const writes = run();
-      const insert = { queryIds, ending, ended: writes.catch(() => {}) };
-      inserting.add(insert);
-      try {
-        await writes;
-      } finally {
-        inserting.delete(insert);
-      }
+      const write = { queryIds, ending, ended: run() };
+      current.add(write);
+      await write.ended.finally(() => current.delete(write));
     },
 
     /** Ends the inserts with that id. Resolves when they have ended. */
     async kill(queryId: string): Promise<void> {
-      await Promise.all(
-        [...inserting]
-          .filter((insert) => insert.queryIds.includes(queryId))
-          .map(async ({ ending, ended }) => {
-            ending.abort();
-            await ended;
-          }),
-      );
+      const inserts = [...current].filter(({ queryIds }) => queryIds.includes(queryId));
+      for (const { ending } of inserts) ending.abort();
+      await Promise.allSettled(inserts.map(({ ended }) => ended));
     },
 
     /** Lets writes finish for CLOSE_GRACE_MS. */
     async close(): Promise<void> {
-      const grace = setTimeout(() => killAll.abort(), CLOSE_GRACE_MS);
+      const grace = setTimeout(() => {
+        for (const { ending } of current) ending.abort();
+      }, CLOSE_GRACE_MS);
       await writing.close();
       clearTimeout(grace);
     },
@@ -204,22 +182,9 @@ function createWrites(sessions: Sessions, writers: number, known: Names) {
 }
 
 /** The engine ignores unknown settings when a session is opened with them. */
-function checkSettings(settings: StatementSettings, known: Names): void {
+function checkSettings(settings: StatementSettings, known: ReadonlySet<string>): void {
   for (const name of Object.keys(settings)) {
     if (!known.has(name)) throw refusal(115, `Unknown setting ${JSON.stringify(name)}`);
-  }
-}
-
-/** Resolves as the promise, or rejects with 394 as soon as the signal fires. */
-async function orAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
-  const { promise: aborted, reject } = Promise.withResolvers<never>();
-  const onAbort = (): void => reject(cancelled());
-  signal.addEventListener('abort', onAbort, { once: true });
-  promise.catch(() => {});
-  try {
-    return await Promise.race([promise, aborted]);
-  } finally {
-    signal.removeEventListener('abort', onAbort);
   }
 }
 
@@ -241,17 +206,15 @@ function toReadResult(result: ChdbResult, format: string): ReadResult {
 
 /** Returns how many bytes were written. */
 async function writePieces(path: string, pieces: Iterable<Uint8Array>): Promise<number> {
-  const file = await openFile(path, 'wx', 0o600);
   let bytes = 0;
-  try {
+  function* counted(): Generator<Uint8Array> {
     for (const piece of pieces) {
-      for (let at = 0; at < piece.length;) at += (await file.write(piece, at)).bytesWritten;
       bytes += piece.length;
+      yield piece;
     }
-    return bytes;
-  } finally {
-    await file.close();
   }
+  await writeFile(path, counted(), { flag: 'wx', mode: 0o600 });
+  return bytes;
 }
 
 function throwUnsent(error: unknown): never {
@@ -259,9 +222,9 @@ function throwUnsent(error: unknown): never {
 }
 
 async function loadChdb(): Promise<typeof ChdbSession> {
-  // The engine's allocator reads it when it is loaded. Unused memory returns to the system after 1 s, not 5 (130 MB less
-  // under full ingest); pieces of 2 MiB and more return at once. On a fast machine a large answer is made in less than 1 s:
-  // answers of 118 MB took 1,210 to 1,430 MB resident without it, and 916 to 973 with it.
+  // The engine's allocator reads it when it is loaded. Unused memory returns to the system after 1 s, not 5 (130 MB
+  // less under full ingest); pieces of 2 MiB and more return at once. On a fast machine a large answer is made in less
+  // than 1 s: answers of 118 MB took 1,210 to 1,430 MB resident without it, and 916 to 973 with it.
   process.env['JE_MALLOC_CONF'] ??= 'dirty_decay_ms:1000,oversize_threshold:2097152';
   try {
     return (await import('chdb')).Session;

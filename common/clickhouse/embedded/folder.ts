@@ -3,13 +3,11 @@ import { join, resolve } from 'node:path';
 import { EXIT_CONFIG, StartError } from '../../errors.ts';
 import { makeFolder } from '../../make-folder.ts';
 
-const openFolders = new Set<string>();
-
 /**
- * Makes the engine's own folder in the data folder, in use by this process until it is released. Throws StartError (one
- * line) if it is in use, not writable, or has a name that the engine's inserts would take for a pattern of files.
+ * Makes the engine's own folder in the data folder, and returns its path. Throws StartError (one line) if another
+ * process uses it, it is not writable, or has a name that the engine's inserts would take for a pattern of files.
  */
-export function takeFolder(dataDir: string): { readonly path: string; release(): void } {
+export function takeFolder(dataDir: string): string {
   const path = resolve(dataDir, 'clickhouse');
   const wildcard = /[*?{]/.exec(path);
   if (wildcard !== null)
@@ -19,12 +17,11 @@ export function takeFolder(dataDir: string): { readonly path: string; release():
     );
   makeWritable(path, dataDir);
   const holder = lockHolder(path);
-  if (holder !== undefined || openFolders.has(path))
+  if (holder !== undefined)
     throw new StartError(
-      `the data folder ${dataDir} is in use by ${holder === undefined ? 'this process already' : `process ${holder}`}; stop that first, or set DATA_DIR to another folder. A command asks that process: set HOST and PORT to its own, or use --url`,
+      `the data folder ${dataDir} is in use by process ${holder}; stop that first, or set DATA_DIR to another folder. A command asks that process: set HOST and PORT to its own, or use --url`,
     );
-  openFolders.add(path);
-  return { path, release: () => openFolders.delete(path) };
+  return path;
 }
 
 function makeWritable(folder: string, dataDir: string): void {

@@ -25,11 +25,11 @@ const clickhouse = await openEmbedded({
 });
 process.on('message', (read: Omit<Read, 'signal'>) => {
   clickhouse.read({ ...read, isolated: true }).then(
-    (result) => tell({ kind: 'result', result }),
+    (result) => tell({ result }),
     (error: unknown) => {
       const { message, code, codeName, kind, outcome } = fromSystem(error, false, true);
-      tell({ kind: 'error', message, failure: { code, codeName, kind, outcome } });
+      tell({ failure: { message, code, codeName, kind, outcome } });
     },
   );
 });
-tell({ kind: 'ready' });
+tell({});

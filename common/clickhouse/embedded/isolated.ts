@@ -8,10 +8,11 @@ import type { Read, Reader, ReadResult } from '../clickhouse.ts';
 import { ClickHouseError, fromSystem, refusal, type Failure } from '../errors.ts';
 import { cancelled, createPool, READ_QUEUE } from '../pool.ts';
 
-export type FromIsolated =
-  | { readonly kind: 'ready' }
-  | { readonly kind: 'result'; readonly result: ReadResult }
-  | { readonly kind: 'error'; readonly message: string; readonly failure: Failure };
+/** What the process says: without both, that it is ready. */
+export interface FromIsolated {
+  readonly result?: ReadResult;
+  readonly failure?: Failure & { readonly message: string };
+}
 
 interface Process {
   readonly child: ChildProcess;
@@ -91,7 +92,7 @@ async function start(live: Set<Process>): Promise<Process> {
   });
   live.add(process);
   try {
-    await answer(process, START_MS, undefined, () => undefined);
+    await answer(process, START_MS);
     setPriority(child.pid ?? 0, NICE);
   } catch (error) {
     end(process);
@@ -108,24 +109,18 @@ function end({ child }: Process): void {
 async function ask(process: Process, read: Omit<Read, 'signal'>, signal: AbortSignal | undefined): Promise<ReadResult> {
   if (signal?.aborted === true) throw cancelled();
   const seconds = Number(read.settings?.['max_execution_time'] ?? DEFAULT_SECONDS);
-  const said = await answer(process, seconds * 1000 + GRACE_MS, signal, () => {
-    // with a callback, a closed channel is no event: as one it could come after the answer, and end our own process
-    process.child.send(read, () => undefined);
-  });
-  if (said.kind === 'result') {
-    const { body, readRows, readBytes } = said.result;
-    return { body: Buffer.from(body.buffer, body.byteOffset, body.byteLength), readRows, readBytes };
-  }
-  if (said.kind === 'error') throw new ClickHouseError(said.message, said.failure);
-  throw refusal(1001, 'The isolated process sent an unexpected answer');
+  const { result, failure } = await answer(process, seconds * 1000 + GRACE_MS, read, signal);
+  if (failure !== undefined) throw new ClickHouseError(failure.message, failure);
+  const { body, ...counts } = result!;
+  return { body: Buffer.from(body.buffer, body.byteOffset, body.byteLength), ...counts };
 }
 
-/** Returns the next message of a process. Any other event ends the process. */
+/** Returns the next message of a process, which gets `read` before. Any other event ends the process. */
 async function answer(
   { child, ended }: Process,
   withinMs: number,
-  signal: AbortSignal | undefined,
-  begin: () => void,
+  read?: Omit<Read, 'signal'>,
+  signal?: AbortSignal,
 ): Promise<FromIsolated> {
   const late = AbortSignal.timeout(Math.ceil(withinMs));
   const over = AbortSignal.any([late, ended, ...(signal === undefined ? [] : [signal])]);
@@ -133,10 +128,11 @@ async function answer(
   child.ref();
   try {
     const message = once(child, 'message', { signal: over });
-    // if `begin` throws, nobody awaits it
+    // if `send` throws, nobody awaits it
     message.catch(() => {});
-    // it may have been killed while it was idle, for its memory for instance
-    if (!ended.aborted) begin();
+    // It may have been killed while it was idle, for its memory for instance. With a callback, a closed channel is no
+    // event: as one it could come after the answer, and end our own process
+    if (read !== undefined && !ended.aborted) child.send(read, () => undefined);
     return ((await message) as [FromIsolated])[0];
   } catch (error) {
     child.kill('SIGKILL');

@@ -25,8 +25,9 @@ export const DATABASE = 'sluice';
 const CONFIG = fileURLToPath(new URL('config.xml', import.meta.url));
 const ISOLATED_CONFIG = fileURLToPath(new URL('isolated-config.xml', import.meta.url));
 /**
- * Settings of every statement. chdb's own defaults turn implicit_select on and map files into memory: a mapped file that
- * shrinks ends the process. max_query_size also applies to the SET of parameters; a server accepts an address of 1 MiB.
+ * Settings of every statement. chdb's own defaults turn implicit_select on and map files into memory: a mapped file
+ * that shrinks ends the process. max_query_size also applies to the SET of parameters; a server accepts an address of 1
+ * MiB.
  */
 const BASE_SETTINGS = {
   session_timezone: 'UTC',
@@ -61,7 +62,7 @@ interface SessionsOptions {
  * used again.
  * - SET and parameters last as long as the session. A reader session is opened with its settings, readonly=1 as the
  * last one, so no text can change them; it serves only reads with the same settings. A writer session sets what differs
- * from its last statement: all of the hundred settings of an insert would take 2 ms of CPU each time. Parameters must be
+ * from its last statement: all settings of an insert would take 2 ms of CPU each time. Parameters must be
  * given with the statement that names them.
  * - chdb's own binding of parameters runs one statement at a time in the whole process (runExclusiveParam); SET param_x
  * does not.
@@ -161,24 +162,32 @@ export function createSessions({ Session, folder, dataDir, isolated, logger }: S
   }
 }
 
+/** Returns the answer of a small statement as text. */
+export async function ask(control: Pool<Session>, sql: string): Promise<string> {
+  return await control.use('', async ({ chdb }) => {
+    try {
+      return (await chdb.queryAsync(sql, { format: 'TabSeparated' })).text();
+    } catch (error) {
+      throw toError(error, false);
+    }
+  });
+}
+
 /** Retries, because the statement may not have begun yet. */
-async function kill(control: Pool<Session>, session: Session, running: () => boolean, logger: Logger): Promise<void> {
+async function kill(control: Pool<Session>, { id }: Session, running: () => boolean, logger: Logger): Promise<void> {
+  const sql = `KILL QUERY WHERE Settings['log_comment'] = ${quote(id)} ASYNC`;
   for (let wait = 20; running(); wait = Math.min(wait * 2, 1_000)) {
-    await control
-      .use('', ({ chdb }) =>
-        chdb.queryAsync(`KILL QUERY WHERE Settings['log_comment'] = ${quote(session.id)} ASYNC`, { format: 'Null' }),
-      )
-      .catch((error: unknown) => logger.warn({ err: error }, 'clickhouse_kill_failed'));
+    await ask(control, sql).catch((error: unknown) => logger.warn({ err: error }, 'clickhouse_kill_failed'));
     if (running()) await sleep(wait);
   }
 }
 
 /** Drains what a failed statement left; at the latest, the second answer is exactly the requested one. */
-async function recover(session: Session, logger: Logger): Promise<boolean> {
-  const token = `drained ${session.id} ${performance.now()}`;
+async function recover({ chdb, id }: Session, logger: Logger): Promise<boolean> {
+  const token = `drained ${id} ${performance.now()}`;
   try {
     for (let attempt = 0; attempt < 2; attempt++) {
-      if ((await session.chdb.queryAsync(`SELECT ${quote(token)}`, { format: 'TabSeparated' })).text() === `${token}\n`)
+      if ((await chdb.queryAsync(`SELECT ${quote(token)}`, { format: 'TabSeparated' })).text() === `${token}\n`)
         return true;
     }
   } catch (error) {

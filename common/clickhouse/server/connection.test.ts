@@ -4,6 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createLogger } from '../../logger.ts';
 import { createConnection, type Connection } from './connection.ts';
+import { openServer } from './server.ts';
 
 /**
  * Answers a read with headers and a part of its rows, and is silent then. It knows of no statement, and refuses the
@@ -16,8 +17,11 @@ const server = createServer((request, response) => {
     if (sql.includes('FROM a proxy')) return response.end('<html>We will be back soon</html>');
     if (sql.includes("'refused'"))
       return response.writeHead(500, { 'x-clickhouse-exception-code': '202' }).end('Code: 202. DB::Exception: Busy.');
+    if (sql.includes("'silent'")) return request.socket.destroy();
     response.writeHead(200, { 'x-clickhouse-query-id': 'q' });
     if (sql.includes('SELECT slowly')) return setTimeout(() => response.end('whole'), 1_200);
+    if (sql.includes('INSERT slowly')) return setTimeout(() => response.end(), 700);
+    if (sql.includes('version()')) return setTimeout(() => response.end('25.8.1.1'), 6_000);
     if (!sql.includes('SELECT rows')) return response.end('');
     return response.write('a part');
   });
@@ -30,9 +34,11 @@ afterAll(() => {
   server.close();
 });
 
+const urlOf = (): string => `http://127.0.0.1:${(server.address() as AddressInfo).port}/d`;
+
 const connect = (): Connection =>
   createConnection({
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/d`,
+    url: urlOf(),
     logger: createLogger('silent'),
     readers: 1,
     writers: 1,
@@ -53,6 +59,21 @@ test.each([
   });
   await connection.close();
 });
+
+test('a write is waited for while the server answers no question about it, twice as often as a read', async () => {
+  const connection = connect();
+  await connection.request('write', { sql: 'INSERT slowly', queryId: 'silent' });
+  await expect(connection.request('read', { sql: 'SELECT slowly', queryId: 'silent' })).rejects.toMatchObject({
+    codeName: 'ETIMEDOUT',
+  });
+  await connection.close();
+});
+
+test('a server that wakes up is waited for, also by a command', async () => {
+  const opened = await openServer({ url: urlOf(), logger: createLogger('silent'), wait: false });
+  expect(opened.version).toBe('25.8.1.1');
+  await opened.close();
+}, 20_000);
 
 test('a read is waited for while the server is too busy for questions about it', async () => {
   const connection = connect();

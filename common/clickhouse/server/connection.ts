@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { addAbortSignal, Readable } from 'node:stream';
 import { createClient, ClickHouseLogLevel, type ClickHouseClient, type ClickHouseSettings } from '@clickhouse/client';
-import type { Param, StatementSettings } from '../clickhouse.ts';
-import { abandoned, ClickHouseError, fromEngine, fromSystem, refusal } from '../errors.ts';
+import type { Param, ReadResult, StatementSettings } from '../clickhouse.ts';
+import { ClickHouseError, fromEngine, fromSystem, isUnanswered, refusal } from '../errors.ts';
 import { wholeAnswer } from '../pinned-settings.ts';
 import { cancelled } from '../pool.ts';
 import { quote } from '../sql.ts';
@@ -32,15 +32,14 @@ const COMMON_SETTINGS = {
 const CONTROL_SETTINGS = { ...wholeAnswer, output_format_tsv_crlf_end_of_line: 0 } as const;
 const PING_TIMEOUT_MS = 5_000;
 /** What changes as long as a statement makes progress. While it sorts or merges groups, only its memory does. */
-export const PROGRESS =
+const PROGRESS =
   "SELECT toString((read_rows, read_bytes, written_rows, written_bytes, memory_usage, ProfileEvents['OSCPUVirtualTimeMicroseconds'], ProfileEvents['WriteBufferFromFileDescriptorWriteBytes'])) FROM system.processes WHERE query_id = ";
+/** A statement is given up at this question in a row that finds no progress. */
+const STALLED_TIMES = { read: 2, write: 20 } as const;
+/** The same if the server does not know it, or does not answer the questions. */
+const LOST_TIMES = { read: 2, write: 4 } as const;
 /** The client's `request_timeout` for reads and writes, which are watched: the longest value of a timer. */
 const NO_TIMEOUT_MS = 2 ** 31 - 1;
-
-export interface Answer {
-  readonly body: Buffer;
-  readonly summary: { readonly read_rows?: string; readonly read_bytes?: string } | undefined;
-}
 
 export interface Request {
   readonly sql: string;
@@ -81,8 +80,6 @@ export function createConnection(options: ConnectionOptions) {
     get lastAnswerAt() {
       return lastAnswerAt;
     },
-    /** False for a sandbox without its url. */
-    has: (channel: Channel): boolean => clients[channel] !== undefined,
     request,
     ask,
     async close(): Promise<void> {
@@ -90,16 +87,25 @@ export function createConnection(options: ConnectionOptions) {
     },
   };
 
-  /** Resolves with the whole answer, else throws ClickHouseError. */
-  async function request(channel: Channel, { queryId = randomUUID(), ...statement }: Request): Promise<Answer> {
+  /**
+   * Resolves with the whole answer, else throws ClickHouseError. A read or a write takes as long as the server works on
+   * it: twice in `requestTimeoutMs` it is asked about its progress.
+   */
+  async function request(channel: Channel, { queryId = randomUUID(), ...statement }: Request): Promise<ReadResult> {
     const { signal: ended } = statement;
+    const client = clients[channel];
+    if (client === undefined)
+      throw refusal(497, 'CLICKHOUSE_SANDBOX_URL is not set, so callers cannot send statements');
     const writes = channel === 'write';
     if (hasFired(ended)) throw cancelled();
-    const watch = channel === 'read' ? watchRead(queryId, ask, requestTimeoutMs) : undefined;
+    const watch =
+      channel === 'read' || channel === 'write'
+        ? watchStatement(queryId, ask, requestTimeoutMs / 2, channel)
+        : undefined;
     const signals = [ended, watch?.givenUp].filter((signal) => signal !== undefined);
     try {
       const sent = { ...statement, queryId, writes, signal: AbortSignal.any(signals), onBytes: watch?.onBytes };
-      return await exchange(clients[channel]!, sent, () => {
+      return await exchange(client, sent, () => {
         lastAnswerAt = performance.now();
       });
     } catch (error) {
@@ -107,27 +113,24 @@ export function createConnection(options: ConnectionOptions) {
       lastAnswerAt = 0;
       // the server may still work on it, and nobody waits for its answer
       if (!writes && channel !== 'control') void kill(queryId);
-      if (hasFired(ended))
-        throw writes ? abandoned('ABORT_ERR', 'The request was ended before its answer') : cancelled();
-      throw fromSystem(hasFired(watch?.givenUp) ? new Error('Timeout error') : error, writes, true);
+      if (hasFired(ended) && !writes) throw cancelled();
+      throw fromSystem(hasFired(watch?.givenUp) ? new Error('Timeout error: no progress') : error, writes, true);
     } finally {
       watch?.end();
     }
   }
 
   /**
-   * Returns the answer of a small statement past the pools, as text. Each of them may run twice. `timeoutMs`: null for
-   * `requestTimeoutMs`. An answer that takes longer is none: ETIMEDOUT.
+   * Returns the answer of a small statement past the pools, as text. Each of them may run twice. An answer that takes
+   * longer is none: ETIMEDOUT.
    */
-  async function ask(sql: string, timeoutMs: number | null = PING_TIMEOUT_MS): Promise<string> {
-    const once = async (): Promise<Answer> => {
-      const late = timeoutMs === null ? undefined : AbortSignal.timeout(timeoutMs);
-      const statement = { sql, format: 'TabSeparated', settings: CONTROL_SETTINGS };
-      try {
-        return await request('control', { ...statement, ...(late !== undefined && { signal: late }) });
-      } catch (error) {
-        throw hasFired(late) ? fromSystem(new Error('Timeout error'), false, true) : error;
-      }
+  async function ask(sql: string, timeoutMs = PING_TIMEOUT_MS): Promise<string> {
+    const once = async (): Promise<ReadResult> => {
+      const late = AbortSignal.timeout(timeoutMs);
+      const statement = { sql, format: 'TabSeparated', settings: CONTROL_SETTINGS, signal: late };
+      return await request('control', statement).catch((error: unknown) => {
+        throw late.aborted ? fromSystem(new Error('Timeout error'), false, true) : error;
+      });
     };
     const { body } = await once().catch((error: unknown) => {
       // the server may close a long idle connection just when it is used again
@@ -145,32 +148,36 @@ export function createConnection(options: ConnectionOptions) {
   }
 }
 
-/**
- * A read takes as long as the server works on it. It is given up when for `timeoutMs` neither bytes of its answer arrive
- * nor the server knows of any progress.
- */
-function watchRead(queryId: string, ask: (sql: string) => Promise<string>, timeoutMs: number) {
+/** Asks about a statement again and again until `end`. It is given up if no bytes of its answer arrive meanwhile. */
+function watchStatement(
+  queryId: string,
+  ask: (sql: string) => Promise<string>,
+  everyMs: number,
+  channel: 'read' | 'write',
+) {
   const givenUp = new AbortController();
   let progress = '';
-  let quiet = 0;
+  let stalled = 0;
+  let lost = 0;
   const look = async (): Promise<void> => {
-    let now = '';
-    try {
-      now = await ask(`${PROGRESS}${quote(queryId)}`);
-    } catch (error) {
-      // a server that refuses the question is there
-      if (error instanceof ClickHouseError && error.code !== undefined) return;
+    const found = await ask(`${PROGRESS}${quote(queryId)}`).catch((error: unknown) =>
+      isUnanswered(error) ? '' : undefined,
+    );
+    // a server that refuses the question is there
+    if (found === undefined) return;
+    lost = found === '' ? lost + 1 : 0;
+    if (found !== '') {
+      stalled = found === progress ? stalled + 1 : 0;
+      progress = found;
     }
-    quiet++;
-    if (now !== '' && now !== progress) quiet = 0;
-    progress = now;
-    if (quiet >= 2) givenUp.abort();
+    if (lost >= LOST_TIMES[channel] || stalled >= STALLED_TIMES[channel]) givenUp.abort();
   };
-  const timer = setInterval(() => void look(), timeoutMs / 2).unref();
+  const timer = setInterval(() => void look(), everyMs).unref();
   return {
     givenUp: givenUp.signal,
     onBytes: () => {
-      quiet = 0;
+      stalled = 0;
+      lost = 0;
     },
     end: () => clearInterval(timer),
   };
@@ -187,7 +194,7 @@ async function exchange(
   client: ClickHouseClient,
   { sql, params = {}, settings = {}, format, pieces, writes, signal, queryId, onBytes }: Sent,
   onAnswer: () => void,
-): Promise<Answer> {
+): Promise<ReadResult> {
   const {
     stream,
     response_headers: headers,
@@ -220,8 +227,8 @@ async function exchange(
   if (status !== 200 || code !== undefined || !isOfClickHouse) throw toError(body, status, code, writes);
   const late = lateException(body, headerOf(headers['x-clickhouse-exception-tag']));
   if (late !== undefined) throw fromEngine(late, writes) ?? refusal(1002, late);
-  const summary = headerOf(headers['x-clickhouse-summary']);
-  return { body, summary: summary === undefined ? undefined : (JSON.parse(summary) as Answer['summary']) };
+  const summary = JSON.parse(headerOf(headers['x-clickhouse-summary']) ?? '{}') as Partial<Record<string, string>>;
+  return { body, readRows: numberOf(summary['read_rows']), readBytes: numberOf(summary['read_bytes']) };
 }
 
 function clientOf(
@@ -286,10 +293,14 @@ function* copies(pieces: Iterable<Uint8Array>): Generator<Buffer> {
 }
 
 /** a function, because it may fire between two checks */
-export function hasFired(signal: AbortSignal | undefined): boolean {
+function hasFired(signal: AbortSignal | undefined): boolean {
   return signal?.aborted === true;
 }
 
 function headerOf(value: string | string[] | undefined): string | undefined {
   return Array.isArray(value) ? value[0] : value;
+}
+
+function numberOf(text: string | undefined): number | undefined {
+  return text === undefined ? undefined : Number(text);
 }

@@ -1,20 +1,14 @@
 import type { Logger } from '../../logger.ts';
-import type { ClickHouse, Rights } from '../clickhouse.ts';
+import type { ClickHouse, ReadResult, Rights } from '../clickhouse.ts';
 import { databaseOfAll } from '../database.ts';
-import { refusal } from '../errors.ts';
 import { pinnedSettings } from '../pinned-settings.ts';
 import { CLOSE_GRACE_MS, createPool, READ_QUEUE } from '../pool.ts';
-import { createConnection, type Answer, type Connection } from './connection.ts';
-import { readVersion, untilAnswered } from './version.ts';
-import { createWrites } from './writes.ts';
+import { createConnection, type Connection } from './connection.ts';
+import { onceAnswered, readVersion } from './version.ts';
+import { killWrites, write, type Writes } from './writes.ts';
 import { identifier, insertInto, statementToRead, statementToRun, writeLongValues } from '../sql.ts';
 import { withinTimeLimit } from '../time-limit.ts';
 
-/**
- * A ClickHouse server over HTTP. Every statement waits for its end before the server answers (wait_end_of_query), so
- * the status tells the truth. An exception after a 200 is noticed too, by the tag that the server announces in its
- * header, or because the body breaks off.
- */
 export interface ServerOptions {
   /** `http://user:password@host:8123/database` */
   readonly url: string;
@@ -30,15 +24,15 @@ export interface ServerOptions {
   readonly writers?: number;
   /**
    * Without a byte of its answer and without progress on the server for this long, a read ends; it is longer than the
-   * longest max_execution_time. The server is asked about a write as often as this. A write that it does not know is
-   * abandoned, and so is one without progress for ten times as long.
+   * longest max_execution_time. A write that the server does not know for twice as long is abandoned, and so is one
+   * without progress for ten times as long.
    */
   readonly requestTimeoutMs?: number;
   /** the same server as a user without any right, for reads that are `isolated` */
   readonly sandboxUrl?: string | undefined;
-  /** how long a server that cannot be reached is asked to end a write; by default it may be starting */
+  /** how long a server that cannot be reached is asked to end a write; 0 for a node of a cluster */
   readonly unreachablePatienceMs?: number;
-  /** how long its first answer may take; by default `requestTimeoutMs` */
+  /** how long its first answer may take */
   readonly firstAnswerMs?: number;
   /** PEM: the authorities of the server's certificate, if the url is https; Node's own list by default */
   readonly authorities?: Buffer | undefined;
@@ -61,6 +55,9 @@ const NO_SESSIONS = {
 };
 
 /**
+ * A ClickHouse server over HTTP. Every statement waits for its end before the server answers (wait_end_of_query), so
+ * the status tells the truth. An exception after a 200 is noticed too, by the tag that the server announces in its
+ * header, or because the body breaks off.
  * Resolves when the server has answered. Throws StartError (one line) if waiting cannot help: wrong user, no such
  * database, too old, TLS on one side only.
  */
@@ -77,8 +74,7 @@ export async function openServer(options: ServerOptions): Promise<ClickHouse> {
   const writing = createPool<undefined>({ size: writers, queueLimit: Number.POSITIVE_INFINITY, ...NO_SESSIONS });
   const closing = new AbortController();
   const endWrites = new AbortController();
-  const ended = endWrites.signal;
-  const writes = createWrites({ connection, server, logger, requestTimeoutMs, unreachablePatienceMs, ended });
+  const writes: Writes = { connection, server, logger, unreachablePatienceMs, ended: endWrites.signal };
   logger.info({ version: server.version, where }, 'clickhouse_server_connected');
 
   return {
@@ -91,10 +87,9 @@ export async function openServer(options: ServerOptions): Promise<ClickHouse> {
       const signal = ofCaller === undefined ? closing.signal : AbortSignal.any([ofCaller, closing.signal]);
       const statement = statementToRead(sql, params, isolated);
       const channel = isolated === true ? 'sandbox' : 'read';
-      if (!connection.has(channel))
-        throw refusal(497, 'CLICKHOUSE_SANDBOX_URL is not set, so callers cannot send statements');
       const written = writeLongValues(statement, params, LONGEST_PARAMETER);
-      const ask = async (): Promise<Answer> => {
+      const ask = async (): Promise<ReadResult> => {
+        // after a broken connection the server may have another version
         if (connection.lastAnswerAt === 0) await server.learn();
         const pinned = pinnedSettings(fewRows === true ? 'read of few rows' : 'read', server.settings);
         return await connection.request(channel, {
@@ -104,19 +99,18 @@ export async function openServer(options: ServerOptions): Promise<ClickHouse> {
           signal,
         });
       };
-      const { body, summary } = await reading.use('', () => withinTimeLimit(settings, ask), signal);
-      return { body, readRows: numberOf(summary?.read_rows), readBytes: numberOf(summary?.read_bytes) };
+      return await reading.use('', () => withinTimeLimit(settings, ask), signal);
     },
     async execute({ sql, params = {}, settings = {} }) {
       const statement = statementToRun(sql, params);
-      await writing.use('', () => writes.write('write', { sql: statement, params, settings }));
+      await writing.use('', () => write(writes, 'write', { sql: statement, params, settings }));
     },
     async insertRows({ table, columns, pieces, settings = {}, queryIds }) {
       const sql = `${insertInto(table, columns)} FORMAT RowBinary`;
-      await writing.use('', () => writes.write('insert', { sql, settings, pieces }, queryIds));
+      await writing.use('', () => write(writes, 'insert', { sql, settings, pieces }, queryIds));
     },
-    killInsert: (queryId) => writes.kill(queryId),
-    rights: (wanted) => untilAnswered(connection, options, () => rightsOf(connection, wanted)),
+    killInsert: (queryId) => killWrites(writes, queryId),
+    rights: (wanted) => onceAnswered(connection, options, () => rightsOf(connection, wanted)),
     async ping() {
       await connection.ask('SELECT 1');
     },
@@ -145,8 +139,4 @@ async function rightsOf(connection: Connection, wanted: readonly string[]): Prom
     await connection.ask("SELECT currentUser(), (SELECT value FROM system.settings WHERE name = 'readonly')")
   ).split('\t');
   return { user, isReadOnly: readonly !== '0', missing: rights.filter((_, i) => granted[i] !== true) };
-}
-
-function numberOf(text: string | undefined): number | undefined {
-  return text === undefined ? undefined : Number(text);
 }

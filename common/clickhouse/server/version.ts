@@ -2,7 +2,6 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { StartError } from '../../errors.ts';
 import { isCertificateError, speaksTls } from '../../tls.ts';
 import { ClickHouseError } from '../errors.ts';
-import type { Names } from '../pinned-settings.ts';
 import type { Connection } from './connection.ts';
 import type { ServerOptions } from './server.ts';
 import { identifier } from '../sql.ts';
@@ -10,82 +9,100 @@ import { identifier } from '../sql.ts';
 /** What is known of a server. It may be replaced by one of another version at any time. */
 export type ServerVersion = Awaited<ReturnType<typeof readVersion>>;
 
-type Waiting = Pick<ServerOptions, 'logger' | 'wait' | 'signal' | 'firstAnswerMs'>;
+type Waiting = Pick<ServerOptions, 'logger' | 'wait' | 'signal'>;
 
-const OLDEST_VERSION = [25, 8] as const;
+/** A service in ClickHouse Cloud that sleeps answers only when it has woken up, milliseconds. */
+const FIRST_ANSWER_MS = 60_000;
+
+const OLDEST_VERSION = '25.8';
 const CONNECT_RETRY_MS = 1_000;
 
 /** Resolves when the server has answered. Throws StartError (one line) if waiting cannot help. */
-export async function readVersion(connection: Connection, waiting: Waiting) {
+export async function readVersion(
+  connection: Connection,
+  { firstAnswerMs = FIRST_ANSWER_MS, ...waiting }: Waiting & Pick<ServerOptions, 'firstAnswerMs'>,
+) {
   const { where } = connection;
-  const timeoutMs = waiting.firstAnswerMs ?? null;
-  let version = await untilAnswered(connection, waiting, () => connection.ask('SELECT version()', timeoutMs));
-  const [year = 0, month = 0] = version.split('.').map(Number);
+  const version = await onceAnswered(connection, waiting, () => connection.ask('SELECT version()', firstAnswerMs));
   // also of what is no version
-  if (!(year > OLDEST_VERSION[0] || (year === OLDEST_VERSION[0] && month >= OLDEST_VERSION[1])))
-    throw new StartError(
-      `ClickHouse at ${where} is version ${version}; ${OLDEST_VERSION.join('.')} or newer is needed`,
-    );
-  let settings = await untilAnswered(connection, waiting, () => namesOfSettings(connection, timeoutMs));
+  if (!(monthOf(version) >= monthOf(OLDEST_VERSION)))
+    throw new StartError(`ClickHouse at ${where} is version ${version}; ${OLDEST_VERSION} or newer is needed`);
   let learning: Promise<void> | undefined;
-  return {
-    get version() {
-      return version;
-    },
+  const server = {
+    version,
     /** names of the server's settings */
-    get settings() {
-      return settings;
-    },
+    settings: await onceAnswered(connection, waiting, () => namesOfSettings(connection)),
     /** Reads the version again, and if it changed, the settings. */
     learn(): Promise<void> {
-      learning ??= (async () => {
-        const found = await connection.ask('SELECT version()');
-        if (found === version) return;
-        waiting.logger.info({ version: found, before: version, where }, 'clickhouse_version_changed');
-        settings = await namesOfSettings(connection);
-        version = found;
-      })().finally(() => {
+      learning ??= learn().finally(() => {
         learning = undefined;
       });
       return learning;
     },
   };
+  return server;
+
+  async function learn(): Promise<void> {
+    const found = await connection.ask('SELECT version()');
+    if (found === server.version) return;
+    waiting.logger.info({ version: found, before: server.version, where }, 'clickhouse_version_changed');
+    server.settings = await namesOfSettings(connection);
+    server.version = found;
+  }
 }
 
-async function namesOfSettings(connection: Connection, timeoutMs?: number | null): Promise<Names> {
-  return new Set((await connection.ask('SELECT name FROM system.settings', timeoutMs)).split('\n'));
+/** Returns the number of the month of a version, for instance 25 * 100 + 8 of 25.8.2.1. */
+function monthOf(version: string): number {
+  const [year, month] = version.split('.').map(Number);
+  return year! * 100 + month!;
 }
 
-/**
- * Returns the answer to a question of the start, and waits for it. Throws StartError if waiting cannot help, or nobody
- * waits.
- */
-export async function untilAnswered<T>(
+async function namesOfSettings(connection: Connection): Promise<ReadonlySet<string>> {
+  return new Set((await connection.ask('SELECT name FROM system.settings')).split('\n'));
+}
+
+/** Returns the answer to a question of the start. Throws StartError if waiting cannot help, or nobody waits. */
+export async function onceAnswered<T>(
   connection: Connection,
+  waiting: Waiting,
+  question: () => Promise<T>,
+): Promise<T> {
+  return await untilAnswered(connection.where, waiting, () =>
+    question().catch(async (error: unknown) => {
+      if (!(error instanceof ClickHouseError)) throw error;
+      if (error.kind !== 'retry') throw new StartError(startMessage(error, connection), { cause: error });
+      if (error.codeName === 'ECONNRESET' && (await speaksTlsOnly(connection.address)))
+        throw new StartError(
+          `ClickHouse at ${connection.where} speaks TLS on this port; use https:// in CLICKHOUSE_URL`,
+          { cause: error },
+        );
+      throw error;
+    }),
+  );
+}
+
+/** Repeats what may succeed later, every second. Throws StartError if nobody waits. */
+export async function untilAnswered<T>(
+  where: string,
   { logger, wait = true, signal }: Waiting,
   question: () => Promise<T>,
 ): Promise<T> {
-  const { where, address } = connection;
   for (let attempt = 0; ; attempt++) {
     try {
       return await question();
     } catch (error) {
-      if (!(error instanceof ClickHouseError)) throw error;
-      if (error.kind !== 'retry') throw new StartError(startMessage(error, connection), { cause: error });
-      if (
-        address.protocol === 'http:' &&
-        error.codeName === 'ECONNRESET' &&
-        (await speaksTls({ host: address.hostname.replace(/^\[|\]$/g, ''), port: Number(address.port || 80) }))
-      ) {
-        throw new StartError(`ClickHouse at ${where} speaks TLS on this port; use https:// in CLICKHOUSE_URL`, {
-          cause: error,
-        });
-      }
-      if (!wait) throw new StartError(`ClickHouse at ${where} does not answer: ${error.codeName}`, { cause: error });
-      if (attempt % 10 === 0) logger.warn({ where, reason: error.codeName }, 'waiting_for_clickhouse');
+      if (!(error instanceof ClickHouseError) || error.kind !== 'retry') throw error;
+      const reason = error.codeName;
+      if (!wait) throw new StartError(`ClickHouse at ${where} does not answer: ${reason}`, { cause: error });
+      if (attempt % 10 === 0) logger.warn({ where, reason }, 'waiting_for_clickhouse');
       await sleep(CONNECT_RETRY_MS, undefined, { signal });
     }
   }
+}
+
+async function speaksTlsOnly({ protocol, hostname, port }: URL): Promise<boolean> {
+  if (protocol !== 'http:') return false;
+  return await speaksTls({ host: hostname.replace(/^\[|\]$/g, ''), port: Number(port || 80) });
 }
 
 function startMessage(error: ClickHouseError, { where, user, database }: Connection): string {

@@ -4,13 +4,14 @@ import { select, type ClickHouse } from '../../../common/clickhouse/clickhouse.t
 import { migrate } from '../../../common/clickhouse/migrations.ts';
 import { checkRights, RIGHTS, type Service } from '../../../common/clickhouse/rights.ts';
 import { openServer } from '../../../common/clickhouse/server/server.ts';
+import { commandRoutes } from '../../../common/command/command-routes.ts';
 import { backupPlaces } from '../../../common/config/backup-places.ts';
 import { readSettings } from '../../../common/config/settings.ts';
 import { createRegistry } from '../../../common/metrics.ts';
 import { startConsole } from '../../../services/console/console.ts';
 import { createBackup } from '../../../services/ingest/copies/backup.ts';
 import { proveExactlyOnce } from '../../../services/ingest/canary.ts';
-import { deadLetterRoutes } from '../../../services/ingest/commands/dead-letter-routes.ts';
+import { deadLettersCommand } from '../../../services/ingest/commands/dead-letters.ts';
 import { reconcile } from '../../../services/ingest/reconcile.ts';
 import { rollupCommand } from '../../../services/rollup/commands/rollup.ts';
 import { startRollup } from '../../../services/rollup/service.ts';
@@ -135,7 +136,7 @@ test('the three services do all their work with the documented rights', async ()
     asQuery,
     folder.path,
     {},
-    { clock: () => now + 1_000, routes: [...console_.routes, ...deadLetterRoutes(context)] },
+    { clock: () => now + 1_000, routes: [...console_.routes, ...commandRoutes(context, [deadLettersCommand])] },
   );
   await query.ready;
   const answered = async (path: string, body?: unknown): Promise<unknown> => {
@@ -158,7 +159,8 @@ test('the three services do all their work with the documented rights', async ()
   await expectAnswers();
   expect(await answered('/api/status')).toMatchObject({ result: { system: { store_answers: true } } });
   await answered('/api/keys', { name: 'k', scopes: ['query'] });
-  expect(await answered('/api/dead-letters/replay', { topic: 'edge_logs' })).toMatchObject({ next: null });
+  const replay = { action: 'replay_all', filter: { topic: 'edge_logs' } };
+  expect(await answered('/api/commands/dead-letters', replay)).toMatchObject({ result: { next: null } });
 
   const rebuilt = await rollupCommand.run(
     { ...context, clickhouse: asRollup },
