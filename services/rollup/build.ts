@@ -20,6 +20,7 @@ import {
   fill,
   readRollupDefinition,
   sumUp,
+  tableName,
   type RollupDefinition,
   type Span,
 } from './view-sql.ts';
@@ -106,8 +107,7 @@ async function buildBeside(
 ): Promise<Built> {
   const { clickhouse, logger, metrics } = context;
   const definition = await readRollupDefinition(clickhouse, rollup);
-  const isPending = rollup.pending.includes(period);
-  const carried = !isPending
+  const carried = !rollup.pending.includes(period)
     ? definition
     : older === undefined
       ? undefined
@@ -118,7 +118,6 @@ async function buildBeside(
   ]);
   const where = { rollup: rollup.name, version: rollup.version, period: isoTime(period) };
   const now = await agreedNow(context);
-  const narrowest = narrowestOf(period, context, now);
   const since = performance.now();
   const side = `${definition.table}_${urgent ? 'repair' : 'build'}_${period}_${randomBytes(4).toString('hex')}`;
   // so that two services, or history and a repair, do not undo each other's work for ever; nothing else depends on it
@@ -132,7 +131,7 @@ async function buildBeside(
     for (const other of left)
       await clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${other} SYNC`, settings: DROP_SETTINGS });
     let isDamaged = left.length > 0;
-    const plan = { rollup, isPending, definition, carried, reader, period, now, span, narrowest, side, acceptLoss };
+    const plan = { rollup, definition, carried, reader, period, now, span, side, acceptLoss };
     const take = async (): Promise<Built> => {
       let outcome = await once(context, isDamaged ? { ...plan, span: ALL_TIME, acceptLoss: false } : plan);
       // a loss is accepted within the span only: the rest is copied, damaged or not
@@ -141,7 +140,7 @@ async function buildBeside(
       isDamaged = true;
       return { kind: outcome.kind === 'overtaken' ? 'busy' : 'taken' };
     };
-    // whatever were built while a reader keeps replaced parts would have to be built again
+    // whatever was built while a reader keeps replaced parts would have to be built again
     const isKept = isDamaged && !(await areReplacedGone(context, definition.table, period, 1));
     let outcome: Built = isKept ? { kind: 'taken' } : await take();
     for (let n = 1; n < ATTEMPTS && outcome.kind === 'busy'; n++) outcome = await take();
@@ -168,17 +167,14 @@ async function buildBeside(
 }
 
 interface BuildPlan extends Required<Pick<BuildOptions, 'span' | 'acceptLoss'>> {
+  /** as its caller has read it: if the period was pending then, whatever the rollup holds of it is replaced */
   readonly rollup: Rollup;
-  /** true if its caller takes the period for pending: whatever the rollup holds of it is replaced */
-  readonly isPending: boolean;
   readonly definition: RollupDefinition;
   /** what the rows outside of the span are copied from; undefined if there are none */
   readonly carried: RollupDefinition | undefined;
   readonly reader: Reader;
   readonly period: number;
   readonly now: number;
-  /** narrower buckets have expired, seconds */
-  readonly narrowest: number;
   /** the table that is filled */
   readonly side: string;
 }
@@ -192,8 +188,10 @@ async function once(
   build: BuildPlan,
 ): Promise<Built | { readonly kind: 'overtaken' } | { readonly kind: 'kept' }> {
   const { clickhouse } = context;
-  const { rollup, isPending, definition, carried, reader, period, now, span, narrowest, side, acceptLoss } = build;
+  const { rollup, definition, carried, reader, period, now, span, side, acceptLoss } = build;
   const { source, table } = definition;
+  const isPending = rollup.pending.includes(period);
+  const narrowest = narrowestOf(period, context, now);
   const before = await look(reader, source, period);
   // Raw days expire as soon as nothing is pending. Those that expire after this look make it differ from the next one.
   if (isPending && (await readRollup(clickhouse, rollup))?.pending.includes(period) !== true) return { kind: 'taken' };
@@ -302,6 +300,11 @@ export async function sideTables(
   return (await select<{ name: string }>(everywhere(clickhouse), statements.tablesLike, { pattern })).map(
     (t) => t.name,
   );
+}
+
+/** True if another service has failed in a build of the period: what it swapped in may lack rows. */
+export async function isDamaged({ clickhouse }: Context, rollup: Rollup, period: number): Promise<boolean> {
+  return (await sideTables(clickhouse, { table: tableName(rollup) }, period)).length > 0;
 }
 
 /**

@@ -40,12 +40,8 @@ export function valuesOf<T>(settled: readonly PromiseSettledResult<T>[]): T[] {
   return settled.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []));
 }
 
-/** Work on one rollup or period. */
-interface Work {
-  readonly work: string;
-  readonly rollup?: string;
-  readonly [more: string]: unknown;
-}
+/** Names work on one rollup or period: what kind it is, and more for the log. */
+type Work = Readonly<Record<string, unknown>> & { readonly work: string };
 
 /** ClickHouse's numbers of a server that is cut off, overloaded or about to stop: other work would meet them too. */
 const OF_THE_SERVER = new Set([95, 96, 198, 202, 203, 209, 210, 236, 279, 394, 410, 439, 700, 722, 745, 749, 762]);
@@ -66,12 +62,36 @@ export async function attempt<T>(
   } catch (error) {
     if (!(error instanceof ClickHouseError) || error.code === undefined) throw error;
     if (OF_THE_SERVER.has(error.code) || isLost(error)) throw error;
-    // it is none if the service stops
+    // rejects if the service stops: then it is no failure
     await wait(0);
     metrics.failures.inc({ work: work.work });
     logger.error({ ...work, shard: clickhouse.shard, err: error }, 'rollup_work_failed');
     return undefined;
   }
+}
+
+/**
+ * Returns a function that gives each context its own value: what this process remembers while it works. It may be lost
+ * at any moment, because nothing but repeated work and repeated log lines depends on it.
+ */
+export function perContext<T>(make: () => T): (context: Context) => T {
+  const values = new WeakMap<Context, T>();
+  return (context) => {
+    const value = values.get(context) ?? make();
+    values.set(context, value);
+    return value;
+  };
+}
+
+const saidOf = perContext(() => new Map<string, number>());
+
+/** True once an hour: what lasts for so long is said again. `what`: the subject of the log line. */
+export function isToldNow(context: Context, what: string): boolean {
+  const now = context.clock();
+  const said = saidOf(context);
+  if (now < (said.get(what) ?? 0) + HOUR * 1000) return false;
+  said.set(what, now);
+  return true;
 }
 
 /** Failed work is left alone for this long at least, milliseconds. */
@@ -85,9 +105,9 @@ export async function pauseAfter({ settings, wait }: Context, ms: number): Promi
 }
 
 /**
- * Returns when work that was not done is tried again, by performance.now(). `since`: when its attempt began. Each attempt
- * reads raw: together they take ROLLUP_BUILD_PERCENT of the time. What waits for batches in flight, or for another
- * build, will soon be over and waits for itself only.
+ * Returns when work that was not done is tried again, by performance.now(). `since`: when its attempt began. Each
+ * attempt reads raw: together they take ROLLUP_BUILD_PERCENT of the time. What waits for batches in flight, or for
+ * another build, will soon be over and waits for itself only.
  */
 export function restUntil(context: Context, outcome: string, since: number): number {
   const ms = ((performance.now() - since) * 100) / context.settings.ROLLUP_BUILD_PERCENT;
@@ -110,8 +130,8 @@ export const ceilTo = (time: number, width: number): number => Math.ceil(time / 
 export const nowSeconds = ({ clock }: Pick<Context, 'clock'>): number => Math.floor(clock() / 1000);
 
 /**
- * Returns unix seconds by whichever clock is behind, ours or ClickHouse's. What cannot be undone goes by it: a clock that
- * is ahead for a moment must drop nothing.
+ * Returns unix seconds by whichever clock is behind, ours or ClickHouse's. What cannot be undone goes by it: a clock
+ * that is ahead for a moment must drop nothing.
  */
 export async function agreedNow({ clock, engineClock }: Pick<Context, 'clock' | 'engineClock'>): Promise<number> {
   return Math.floor(Math.min(clock(), await engineClock()) / 1000);

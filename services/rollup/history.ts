@@ -1,41 +1,39 @@
 import { randomBytes } from 'node:crypto';
-import { isDeepStrictEqual } from 'node:util';
 import { everywhere, fresh, select, shardsOf } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
-import { build, sideTables, type Built } from './build.ts';
+import { build, isDamaged, type Built } from './build.ts';
 import { readRollup, readRollups, servingVersion, statements, writeRollup, type Rollup } from './catalogue.ts';
-import { attempt, DROP_SETTINGS, isLasting, isoTime, onShards, restUntil, type Context } from './context.ts';
-import { ALL_TIME, columnsOf, publicView, readRollupDefinition, tableName, viewName } from './view-sql.ts';
+import {
+  attempt,
+  DROP_SETTINGS,
+  isLasting,
+  isoTime,
+  isToldNow,
+  onShards,
+  perContext,
+  restUntil,
+  type Context,
+} from './context.ts';
+import { ALL_TIME, publicView, readRollupDefinition, tableName, viewName } from './view-sql.ts';
 import { closePeriod } from './periods.ts';
-import { differencesOf, readClosedRepairs, requestRepair } from './repairs.ts';
+import { differencesOf, placeOf } from './repairs.ts';
 
 /** How often it checks for inserts that began before a view was created or dropped, milliseconds. */
 const DRAIN_POLL_MS = 200;
-/** So long it waits for them before it says so, milliseconds; then once every TOLD_EVERY_MS. */
-const DRAIN_QUIETLY_MS = 10_000;
+/** Those that have run for so long are named, seconds. */
+const DRAIN_QUIETLY = 10;
 const RETRY_MS = 5_000;
 /** How long replicas may take to fetch what was built before other work goes on, milliseconds. */
 const FETCH_MS = 3_000;
 
-type ClosedRepairs = Awaited<ReturnType<typeof readClosedRepairs>>;
-
-/** What this process has built of a pending period. */
-interface Begun {
-  /** the repairs that were closed before its first build */
-  readonly closed: ClosedRepairs;
-  /** the shards that have it */
-  readonly on: Set<string | undefined>;
-}
-
 /**
- * By version and period: while a period waits for another shard or for replicas, nothing of it is built twice. Views
- * keep it as it was built, and what repairs have left out meanwhile is requested again at its end (requestClosedSince).
+ * Where pending periods are built (builtPlace): while one waits for another shard or for replicas, nothing of it is
+ * built twice. Views keep it as it was built, and requests to repair it stay open until it is no longer pending
+ * (repairs.ts).
  */
-const begunBy = new WeakMap<Context, Map<string, Begun>>();
+const builtOf = perContext(() => new Set<string>());
 
-/** When it was logged that a version waits for replicas, by its table. */
-const toldBy = new WeakMap<Context, Map<string, number>>();
-const TOLD_EVERY_MS = 3_600_000;
+const builtPlace = (shard: Context, rollup: Rollup, period: number): string => `${placeOf(shard, rollup)} ${period}`;
 
 /**
  * Brings versions of rollups from the migration that creates them to serving.
@@ -53,18 +51,12 @@ export async function admitNew(context: Context): Promise<void> {
   for (const rollup of added) {
     const older = servingVersion(rollups, rollup.name);
     const held = new Set<number>();
-    for (const shard of shardsOf(clickhouse)) {
-      const inRaw = await select<{ period: number }>(fresh(shard, [rollup.source]), statements.rawPeriods, {
-        source: rollup.source,
-      });
-      const inOlder =
-        older === undefined
-          ? []
-          : await select<{ starts_at: number }>(fresh(shard, [tableName(older)]), statements.partitions, {
-              tables: [tableName(older)],
-            });
-      for (const period of [...inRaw.map((r) => r.period), ...inOlder.map((p) => p.starts_at)]) held.add(period);
-    }
+    const tables = [rollup.source, ...(older === undefined ? [] : [tableName(older)])];
+    for (const shard of shardsOf(clickhouse))
+      for (const table of tables) {
+        const periods = await select<{ period: number }>(fresh(shard, [table]), statements.periodsOf, { table });
+        for (const { period } of periods) held.add(period);
+      }
     const pending = [...held].toSorted((a, b) => a - b);
     await writeRollup(clickhouse, { ...rollup, pending, state: pending.length === 0 ? 'serving' : 'building' });
     logger.info({ rollup: rollup.name, version: rollup.version, pending: pending.length }, 'rollup_admitted');
@@ -75,7 +67,7 @@ export async function admitNew(context: Context): Promise<void> {
 /** Resolves when every insert that runs now has ended. */
 async function drainInserts(context: Context): Promise<void> {
   let awaited = await stillRunning(context);
-  while (awaited.ids.size > 0) {
+  while (awaited.size > 0) {
     await context.wait(DRAIN_POLL_MS);
     awaited = await stillRunning(context, awaited);
   }
@@ -83,32 +75,26 @@ async function drainInserts(context: Context): Promise<void> {
 
 interface Insert {
   readonly query_id: string;
+  /** that it has run */
+  readonly seconds: number;
   readonly [more: string]: unknown;
 }
 
-/** Inserts that are waited for, and when they are named next, by the clock. */
-interface Drain {
-  readonly ids: ReadonlySet<string>;
-  readonly tellAt: number;
-}
-
-/** The inserts that a version waits for, by its table: they ran when its view was gone. */
-const drainsBy = new WeakMap<Context, Map<string, Drain>>();
+/** The ids of the inserts that a version waits for, by its table: they ran when its view was gone. */
+const drainsOf = perContext(() => new Map<string, ReadonlySet<string>>());
 
 /**
  * Returns those of the awaited inserts that still run; without any, all that run now. An insert looks its views up when
  * it begins. One that began before a view was created stores its rows in raw without it, and one that began before a
  * view was dropped writes to its table, at any later moment.
  */
-async function stillRunning({ clickhouse, logger, clock }: Context, awaited?: Drain): Promise<Drain> {
-  const running = await select<Insert>(everywhere(clickhouse), statements.runningInserts);
-  const left = running.filter((insert) => awaited?.ids.has(insert.query_id) ?? true);
-  let tellAt = awaited?.tellAt ?? clock() + DRAIN_QUIETLY_MS;
-  if (left.length > 0 && clock() >= tellAt) {
-    tellAt += TOLD_EVERY_MS;
-    logger.warn({ inserts: left.slice(0, 5) }, 'rollup_waits_for_inserts');
-  }
-  return { ids: new Set(left.map((insert) => insert.query_id)), tellAt };
+async function stillRunning(context: Context, awaited?: ReadonlySet<string>): Promise<ReadonlySet<string>> {
+  const running = await select<Insert>(everywhere(context.clickhouse), statements.runningInserts);
+  const left = running.filter((insert) => awaited?.has(insert.query_id) ?? true);
+  const long = left.filter((insert) => insert.seconds >= DRAIN_QUIETLY);
+  if (long.length > 0 && isToldNow(context, 'rollup_waits_for_inserts'))
+    context.logger.warn({ inserts: long.slice(0, 5) }, 'rollup_waits_for_inserts');
+  return new Set(left.map((insert) => insert.query_id));
 }
 
 /** Returns what queries of this name get: the serving version, else the newest one with raw for what it lacks. */
@@ -167,21 +153,17 @@ async function retire(context: Context, rollup: Rollup, newer: Rollup): Promise<
   await publish(context);
   const [stored] = await select<{ engine: string }>(shard, statements.tables, { names: [table] });
   if (stored !== undefined && stored.engine !== 'View') {
-    const own = (await columnsOf(shard, table)).map((c) => c.name);
-    const kept = (await columnsOf(shard, tableName(newer))).map((c) => c.name);
-    const drains = drainsBy.get(context) ?? new Map<string, Drain>();
-    drainsBy.set(context, drains);
+    const drains = drainsOf(context);
     const known = views.length > 0 ? undefined : drains.get(table);
     if (known === undefined) await clickhouse.execute({ sql: `DROP VIEW IF EXISTS ${viewName(rollup)} SYNC` });
     // an insert that has looked the view up is about to write to its table
     const left = await stillRunning(context, known);
     drains.set(table, left);
-    if (left.ids.size > 0) return 'waits';
+    if (left.size > 0) return 'waits';
     drains.delete(table);
     // a unique name: if two services do this at once, the second exchanges a view for a view
     const stub = `${table}_retired_${randomBytes(4).toString('hex')}`;
-    const common = own.filter((column) => kept.includes(column)).join(', ');
-    await clickhouse.execute({ sql: `CREATE VIEW ${stub} AS SELECT ${common} FROM ${tableName(newer)}` });
+    await clickhouse.execute({ sql: `CREATE VIEW ${stub} AS SELECT * FROM ${tableName(newer)}` });
     try {
       await clickhouse.execute({ sql: `EXCHANGE TABLES ${table} AND ${stub}` });
     } catch (error) {
@@ -209,8 +191,6 @@ async function isEverywhere(context: Context, rollup: Rollup): Promise<boolean> 
   const { clickhouse, logger } = context;
   if (clickhouse.cluster === undefined) return true;
   const table = tableName(rollup);
-  const told = toldBy.get(context) ?? new Map<string, number>();
-  toldBy.set(context, told);
   let reason = 'CLICKHOUSE_URL lacks a replica, or one does not answer';
   try {
     const on = await Promise.all(
@@ -218,21 +198,16 @@ async function isEverywhere(context: Context, rollup: Rollup): Promise<boolean> 
         select<{ replicas: number }>(everywhere(fresh(shard, [table], FETCH_MS)), statements.replicas, { table }),
       ),
     );
-    if (on.every((answered) => answered.length > 0 && answered.every((a) => a.replicas === answered.length))) {
-      told.delete(table);
+    if (on.every((answered) => answered.length > 0 && answered.every((a) => a.replicas === answered.length)))
       return true;
-    }
   } catch (error) {
     // another service may have retired it since: then its name is a view
     if ((await readRollup(clickhouse, rollup))?.state === 'retired') return false;
     if (!(error instanceof ClickHouseError) || error.kind !== 'retry') throw error;
     reason = error.message;
   }
-  const now = performance.now();
-  if (now - (told.get(table) ?? Number.NEGATIVE_INFINITY) >= TOLD_EVERY_MS) {
-    told.set(table, now);
+  if (isToldNow(context, `rollup_waits_for_replicas ${table}`))
     logger.warn({ rollup: rollup.name, version: rollup.version, reason }, 'rollup_waits_for_replicas');
-  }
   return false;
 }
 
@@ -276,7 +251,7 @@ export async function nextStep(context: Context): Promise<number | undefined> {
 type Step = 'done' | 'waits' | 'failed' | Exclude<Built['kind'], 'built'>;
 
 /** When what was not done is tried again, by performance.now(), and why it was not. */
-const restsBy = new WeakMap<Context, Map<string, { readonly until: number; readonly outcome: Step }>>();
+const restsOf = perContext(() => new Map<string, { readonly until: number; readonly outcome: Step }>());
 
 /** Does a step of a version, or of one of its periods, unless it rests (restUntil). Returns how that ended last. */
 async function step(
@@ -285,8 +260,7 @@ async function step(
   period: number | undefined,
   act: () => Promise<Step>,
 ): Promise<Step> {
-  const rests = restsBy.get(context) ?? new Map<string, { until: number; outcome: Step }>();
-  restsBy.set(context, rests);
+  const rests = restsOf(context);
   const key = `${tableName(rollup)} ${period}`;
   const since = performance.now();
   const rest = rests.get(key);
@@ -308,8 +282,7 @@ async function buildPending(
 ): Promise<Step> {
   const { clickhouse, logger } = context;
   const where = { rollup: rollup.name, version: rollup.version, period: isoTime(period) };
-  const begun = await beginBuild(context, rollup, period);
-  const built = await buildOnShards(context, rollup, period, older, begun);
+  const built = await buildOnShards(context, rollup, period, older);
   if (built.kind !== 'built') {
     const found = 'batches' in built ? { ...where, batches: built.batches.slice(0, 5) } : where;
     if (built.kind === 'incomplete') logger.error(found, 'rollup_source_incomplete');
@@ -318,54 +291,17 @@ async function buildPending(
     return built.kind;
   }
   if (!(await isEverywhere(context, rollup))) return 'waits';
-  // before the catalogue says that it is built, so that a kill in between loses none
-  const closed = await requestClosedSince(context, rollup, period, begun.closed);
   const now = (await readRollup(clickhouse, rollup)) ?? rollup;
   const pending = now.pending.filter((p) => p !== period);
   if (now.state === 'building')
     await writeRollup(clickhouse, { ...now, pending, state: pending.length === 0 ? 'serving' : 'building' });
-  // and after it: a repair that is closed later reads the catalogue again (repairs.ts)
-  await requestClosedSince(context, rollup, period, closed);
-  forgetBuild(context, rollup, period);
+  for (const shard of onShards(context)) builtOf(context).delete(builtPlace(shard, rollup, period));
   await publish(context);
   logger.info(
     { ...where, periods_left: pending.length },
     pending.length === 0 ? 'rollup_complete' : 'rollup_build_progress',
   );
   return 'done';
-}
-
-/**
- * Requests again what was closed since `known` was read: the repair left this version out, and its build may have been
- * before the request. Returns all that is closed now.
- */
-async function requestClosedSince(
-  context: Context,
-  rollup: Rollup,
-  period: number,
-  known: ClosedRepairs,
-): Promise<ClosedRepairs> {
-  const closed = await readClosedRepairs(context.clickhouse, rollup, period);
-  for (const repair of closed)
-    if (!known.some((k) => isDeepStrictEqual(k, repair)))
-      await requestRepair(context, { ...repair, source: rollup.source, period });
-  return closed;
-}
-
-function forgetBuild(context: Context, rollup: Rollup, period: number): void {
-  begunBy.get(context)?.delete(`${tableName(rollup)} ${period}`);
-}
-
-/** Returns what of the period is built. If nothing is, repairs closed from now on may leave this version out. */
-async function beginBuild(context: Context, rollup: Rollup, period: number): Promise<Begun> {
-  const periods = begunBy.get(context) ?? new Map<string, Begun>();
-  begunBy.set(context, periods);
-  const key = `${tableName(rollup)} ${period}`;
-  const known = periods.get(key);
-  if (known !== undefined && known.on.size > 0) return known;
-  const begun: Begun = { closed: await readClosedRepairs(context.clickhouse, rollup, period), on: new Set() };
-  periods.set(key, begun);
-  return begun;
 }
 
 /**
@@ -377,14 +313,11 @@ async function buildOnShards(
   rollup: Rollup,
   period: number,
   older: Rollup | undefined,
-  { on }: Begun,
 ): Promise<Built> {
   let built: Built = { kind: 'built', rows: 0 };
-  const table = tableName(rollup);
   for (const shard of onShards(context)) {
-    const { clickhouse } = shard;
-    // a side table tells that another service has failed since: what it swapped in may lack rows (build.ts)
-    if (on.has(clickhouse.shard) && (await sideTables(clickhouse, { table }, period)).length === 0) continue;
+    const place = builtPlace(shard, rollup, period);
+    if (builtOf(context).has(place) && !(await isDamaged(shard, rollup, period))) continue;
     built = await build(shard, rollup, period, { older });
     if (
       built.kind === 'incomplete' &&
@@ -393,7 +326,7 @@ async function buildOnShards(
     )
       built = await build(shard, rollup, period, { older, acceptLoss: true });
     if (built.kind !== 'built') break;
-    on.add(clickhouse.shard);
+    builtOf(context).add(place);
   }
   return built;
 }

@@ -1,6 +1,6 @@
 import { metricsIn, type Registry } from '../../common/metrics.ts';
 
-/** Without a registry (in commands) nobody reads them. */
+/** Without a registry nobody reads them. */
 export function createRollupMetrics(registry: Registry | undefined) {
   const { counter, gauge } = metricsIn(registry);
   return {
@@ -16,10 +16,9 @@ export function createRollupMetrics(registry: Registry | undefined) {
       'Event time up to which closed minutes have been compared with the raw table, unix time; before the first comparison, the time of the first attempt; it stays while a closed period cannot be compared',
       'rollup',
     ),
-    auditSeconds: counter('sluice_rollup_audit_seconds_total', 'Time spent comparing', 'rollup'),
     differences: gauge(
       'sluice_rollup_differences',
-      'Minutes in which a rollup still differs from the raw table after a rebuild',
+      'Open repairs after which a rollup still differs from the raw table',
       'rollup',
     ),
     sourceIncomplete: gauge(
@@ -34,12 +33,6 @@ export function createRollupMetrics(registry: Registry | undefined) {
       'work',
     ),
     repairs: counter('sluice_rollup_repairs_total', 'Spans of periods that were rebuilt', 'rollup'),
-    dropped: counter(
-      'sluice_rollup_dropped_partitions_total',
-      'Partitions dropped because they are older than their retention',
-      'table',
-    ),
-    tableParts: gauge('sluice_rollup_table_parts', 'Active parts of a table', 'table'),
     tableFullestPartition: gauge(
       'sluice_rollup_table_fullest_partition_parts',
       'Active parts of the fullest partition of a table; ClickHouse slows inserts down from 1,000 and refuses them from 3,000',

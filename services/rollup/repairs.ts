@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { fresh, freshly, select, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { leastPeriod } from '../../common/evaluate/event.ts';
-import { build, sideTables, unfinishedBatches, type BatchEnd, type Built } from './build.ts';
+import { build, isDamaged, unfinishedBatches, type BatchEnd, type Built } from './build.ts';
 import { readHorizon, readRollups, statements, unlessReplaced, type Rollup } from './catalogue.ts';
 import {
   agreedNow,
@@ -39,15 +39,6 @@ export interface Repair {
 
 export async function readOpenRepairs(clickhouse: Reader): Promise<Repair[]> {
   return await select<Repair>(fresh(clickhouse, ['rollup_repairs']), statements.openRepairs);
-}
-
-/** Returns the spans of a period that were repaired, with the newest request of each. */
-export async function readClosedRepairs(
-  clickhouse: Reader,
-  { source }: Rollup,
-  period: number,
-): Promise<Pick<Repair, 'from' | 'to' | 'requested_at' | 'reason' | 'accept_loss'>[]> {
-  return await select(fresh(clickhouse, ['rollup_repairs']), statements.closedRepairs, { source, period });
 }
 
 /** Requests a repair. Two requests for the same span cause one. */
@@ -106,12 +97,15 @@ function isWithin(a: Repair, b: Repair): boolean {
 
 /** What this process knows of an open request. One that is made again is another one. */
 interface Tried {
-  /** where it is built (placeOf): not again while it stays open for what another shard lacks */
+  /**
+   * where it is built (placeOf), and not again while it stays open for another shard, or a version that history builds
+   */
   readonly places: Set<string>;
-  /** when it is tried again (restUntil), and what the last attempt found */
-  rest?: { readonly until: number; readonly found: Found };
+  /** when it is tried again (restUntil) */
+  restUntil: number;
 }
 
+/** By request, of the last round; undefined before the first one. */
 const triedBy = new WeakMap<Context, Map<string, Tried>>();
 
 const keyOf = ({ source, period, from, to, requested_at }: Repair): string =>
@@ -121,66 +115,54 @@ const keyOf = ({ source, period, from, to, requested_at }: Repair): string =>
 export const placeOf = ({ clickhouse }: Context, rollup: Rollup): string =>
   `${clickhouse.shard ?? ''} ${tableName(rollup)}`;
 
-/** What repairs find, by rollup. */
-interface Found {
-  /** those that raw cannot give, or ClickHouse refuses */
-  readonly refused: Set<string>;
-  readonly differing: Map<string, number>;
-}
-
-const nothingFound = (): Found => ({ refused: new Set(), differing: new Map() });
-
 interface Round {
   readonly context: Context;
   readonly open: readonly Repair[];
   readonly rollups: readonly Rollup[];
-  readonly shards: readonly Context[];
   readonly tried: (repair: Repair) => Tried;
-  /** shards that cannot be reached */
-  readonly lost: Map<Context, PromiseRejectedResult>;
+  /** shards that cannot be reached, by name */
+  readonly lost: Map<string | undefined, PromiseRejectedResult>;
 }
 
 /**
  * Tries every open repair once, on every shard, except those that rest. A shard that cannot be reached keeps no other
- * from its repairs: its error is thrown after the last one. Returns how many are left.
+ * from its repairs: its error is thrown after the last one. A request stays open while history builds its period for a
+ * version. Returns how many are left.
  */
 export async function repairOpen(context: Context): Promise<number> {
   const { clickhouse, metrics } = context;
   const open = await readOpenRepairs(clickhouse);
   const before = triedBy.get(context);
+  // the last round had none either, so the gauges say so
+  if (open.length === 0 && before?.size === 0) return 0;
+  // A `new` one too: the service that admits it may have looked at raw before the batch that is repaired. They are read
+  // after the requests: a version that appears later, or that builds a period later, is made of raw with their batches.
+  const rollups = (await readRollups(clickhouse)).filter((r) => r.state !== 'retired');
   const known = new Map<string, Tried>(
-    open.map((repair) => [keyOf(repair), before?.get(keyOf(repair)) ?? { places: new Set() }]),
+    open.map((repair) => [keyOf(repair), before?.get(keyOf(repair)) ?? { places: new Set(), restUntil: 0 }]),
   );
   triedBy.set(context, known);
   const tried = (repair: Repair): Tried => known.get(keyOf(repair))!;
-  // a `new` one too: the service that admits it may have looked at raw before the batch that is repaired
-  const rollups = (await readRollups(clickhouse)).filter((r) => r.state !== 'retired');
   const lost: Round['lost'] = new Map();
-  const round: Round = { context, open, rollups, shards: onShards(context), tried, lost };
-  let left = 0;
-  const all = nothingFound();
-  for (const group of groupRepairs(open)) {
-    const isResting = group.every((member) => performance.now() < (tried(member).rest?.until ?? 0));
-    const found = (isResting ? tried(group[0]!).rest?.found : undefined) ?? nothingFound();
-    left += isResting ? group.length : await repairGroup(round, group, found);
-    for (const name of found.refused) all.refused.add(name);
-    for (const [name, minutes] of found.differing) all.differing.set(name, (all.differing.get(name) ?? 0) + minutes);
-  }
-  for (const { name } of rollups) {
-    // what a lost shard had is still so
-    if (lost.size === 0 || all.refused.has(name))
-      metrics.sourceIncomplete.set({ rollup: name }, all.refused.has(name) ? 1 : 0);
-    if (lost.size === 0 || all.differing.has(name))
-      metrics.differences.set({ rollup: name }, all.differing.get(name) ?? 0);
+  const round: Round = { context, open, rollups, tried, lost };
+  for (const group of groupRepairs(open))
+    if (group.some((member) => performance.now() >= tried(member).restUntil)) await repairGroup(round, group);
+  // without a second look that could fail: the next round would take these gauges for right
+  const left = open.length === 0 ? open : await readOpenRepairs(clickhouse);
+  for (const { name, source } of rollups) {
+    const outcomes = left.filter((r) => r.source === source).map((r) => r.outcome);
+    const isIncomplete = outcomes.includes('incomplete') || outcomes.includes('failed');
+    metrics.sourceIncomplete.set({ rollup: name }, isIncomplete ? 1 : 0);
+    metrics.differences.set({ rollup: name }, outcomes.filter((outcome) => outcome === 'differs').length);
   }
   valuesOf([...lost.values()]);
-  return left;
+  return left.length;
 }
 
-/** Does what one build can do. Returns how many requests are left of it. */
-async function repairGroup(round: Round, group: readonly Repair[], found: Found): Promise<number> {
-  const { context, open, rollups, shards, tried, lost } = round;
-  const { clickhouse, logger } = context;
+/** Does what one build can do. */
+async function repairGroup(round: Round, group: readonly Repair[]): Promise<void> {
+  const { context, open, rollups, tried, lost } = round;
+  const { logger } = context;
   const since = performance.now();
   const repair = {
     ...group[0]!,
@@ -190,54 +172,46 @@ async function repairGroup(round: Round, group: readonly Repair[], found: Found)
   let outcome: Repair['outcome'] = 'built';
   const ofSource = rollups.filter((r) => r.source === repair.source);
   const affected = ofSource.filter((r) => !r.pending.includes(repair.period));
-  const leftOut = ofSource.filter((r) => r.pending.includes(repair.period));
   // an accepted loss also ends the requests within its span that the loss has kept open
   const covered = repair.accept_loss ? open.filter((r) => isWithin(r, repair)) : group;
-  for (const shard of shards.filter((s) => !lost.has(s))) {
+  const shards = onShards(context);
+  for (const shard of shards.filter((s) => !lost.has(s.clickhouse.shard))) {
     try {
       for (const rollup of affected) {
         const place = placeOf(shard, rollup);
         const isBuilt = group.every((member) => tried(member).places.has(place));
         const result = await attempt(shard, { work: 'repairs', rollup: rollup.name, ...whereOf(repair) }, async () =>
-          isBuilt && !(await isDamaged(shard, rollup, repair)) ? '' : repairOn(context, shard, rollup, repair, found),
+          isBuilt && !(await isDamaged(shard, rollup, repair.period)) ? '' : repairOn(context, shard, rollup, repair),
         );
-        if (result === undefined) found.refused.add(rollup.name);
         if (result === 'built') for (const member of covered) tried(member).places.add(place);
         else if (result !== '' && !isLasting(outcome)) outcome = result ?? 'failed';
       }
     } catch (error) {
-      lost.set(shard, { status: 'rejected', reason: error });
+      lost.set(shard.clickhouse.shard, { status: 'rejected', reason: error });
     }
   }
   if (outcome === 'built') await pauseAfter(context, performance.now() - since);
-  if (outcome === 'built' && lost.size > 0) return group.length;
-  // history may meanwhile have built a version that was left out, from raw without the batch: the next round repairs it
-  if (outcome === 'built' && (await isAnyBuilt(clickhouse, leftOut, repair.period))) outcome = 'taken';
+  if (outcome === 'built' && lost.size > 0) return;
+  // History may have built the period from raw without the batch that is repaired, and not said so yet. Once the period
+  // is no longer pending, the version is repaired like the others.
+  if (outcome === 'built' && affected.length < ofSource.length) outcome = 'taken';
   // one that came after a shard was built is not answered by that build
   const places = shards.flatMap((shard) => affected.map((rollup) => placeOf(shard, rollup)));
   const answered = covered.filter((m) => group.includes(m) || places.every((place) => tried(m).places.has(place)));
   for (const member of outcome === 'built' ? answered : group)
     if (outcome === 'built' || outcome !== member.outcome)
       await writeRepair(context, { ...member, outcome }, outcome === 'built');
-  if (outcome !== 'built') {
+  if (outcome === 'built') logger.info(whereOf(repair), 'rollup_repaired');
+  else {
     // of several that are refused, each is tried alone in the next round; for the others a command waits only so long
     const isNext = isLasting(outcome) ? group.length > 1 : repair.reason === 'command';
     const until = isNext ? since : restUntil(context, outcome, since);
-    for (const member of group) tried(member).rest = { until, found };
-    return group.length;
+    for (const member of group) tried(member).restUntil = until;
   }
-  logger.info(whereOf(repair), 'rollup_repaired');
-  // history may also have built it between the two reads, before the request was closed (history.ts)
-  if (!(await isAnyBuilt(clickhouse, leftOut, repair.period))) return 0;
-  await requestRepair(context, repair);
-  return 1;
 }
 
-/** True if another service has failed in a build of the period since: what it swapped in may lack rows (build.ts). */
-const isDamaged = async ({ clickhouse }: Context, rollup: Rollup, { period }: Repair): Promise<boolean> =>
-  (await sideTables(clickhouse, { table: tableName(rollup) }, period)).length > 0;
-
-const whereOf = ({ source, period, from, to, reason }: Repair) => ({
+/** Returns what a repair is of, as text, for log lines and messages. */
+export const whereOf = ({ source, period, from, to, reason }: Repair) => ({
   source,
   period: isoTime(period),
   from: isoTime(from),
@@ -246,51 +220,31 @@ const whereOf = ({ source, period, from, to, reason }: Repair) => ({
 });
 
 /** Builds the span of a repair in one version on one shard. Returns `built` if it is equal to raw then. */
-async function repairOn(
-  context: Context,
-  shard: Context,
-  rollup: Rollup,
-  repair: Repair,
-  { refused, differing }: Found,
-): Promise<Repair['outcome']> {
+async function repairOn(context: Context, shard: Context, rollup: Rollup, repair: Repair): Promise<Repair['outcome']> {
   const { logger, metrics } = context;
   const { name, from_raw: width } = rollup;
   const where = { ...whereOf(repair), rollup: name };
   const span = { from: floorTo(repair.from, width), to: ceilTo(repair.to, width) };
   const built = await build(shard, rollup, repair.period, { span, acceptLoss: repair.accept_loss, urgent: true });
-  if (built.kind === 'incomplete') {
-    refused.add(name);
-    if (repair.outcome !== 'incomplete')
-      logger.error({ ...where, batches: built.batches.slice(0, 5) }, 'rollup_source_incomplete');
-  } else if (built.kind === 'busy' || built.kind === 'unfinished') await closePeriod(context, repair.period);
+  if (built.kind === 'incomplete' && repair.outcome !== 'incomplete')
+    logger.error({ ...where, batches: built.batches.slice(0, 5) }, 'rollup_source_incomplete');
+  if (built.kind === 'busy' || built.kind === 'unfinished') await closePeriod(context, repair.period);
   if (built.kind !== 'built') return built.kind;
   metrics.repairs.inc({ rollup: name });
   const still = await settledDifferences(shard, rollup, repair.period, span, width);
   if ('unfinished' in still) return 'unfinished';
   if (still.length === 0) return 'built';
-  differing.set(name, (differing.get(name) ?? 0) + still.length);
   logger.error({ ...where, differences: still.length }, 'rollup_repair_failed');
   return 'differs';
-}
-
-/** Returns whether one of these versions, which had the period pending, has it no longer. */
-async function isAnyBuilt(clickhouse: Reader, leftOut: readonly Rollup[], period: number): Promise<boolean> {
-  if (leftOut.length === 0) return false;
-  return (await readRollups(clickhouse)).some(
-    ({ name, version, state, pending }) =>
-      state !== 'retired' && !pending.includes(period) && leftOut.some((r) => r.name === name && r.version === version),
-  );
 }
 
 /** Batches that `unfinished` names at most. */
 const BATCHES_NAMED = 5;
 
-export type Settled = readonly Difference[] | { readonly unfinished: readonly BatchEnd[] };
-
 /**
  * Returns differences in buckets of up to `widest` seconds that two looks agree on. Batches that are not in the ledger
- * may still fill their views, so differences in their periods mean nothing. If there are any, returns up to BATCHES_NAMED
- * of them instead; none if rows of these buckets arrived between the looks.
+ * may still fill their views, so differences in their periods mean nothing. If there are any, returns up to
+ * BATCHES_NAMED of them instead; none if rows of these buckets arrived between the looks.
  */
 export async function settledDifferences(
   context: Context,
@@ -298,7 +252,7 @@ export async function settledDifferences(
   period: number | undefined,
   span: Span,
   widest = rollup.widest,
-): Promise<Settled> {
+): Promise<readonly Difference[] | { readonly unfinished: readonly BatchEnd[] }> {
   const { source } = rollup;
   const reader = fresh(context.clickhouse, [source, 'batches', 'dead_letter_replays']);
   const first = await differencesOf(context, rollup, period, span, widest);

@@ -17,10 +17,6 @@ import {
 } from './context.ts';
 import { NO_TIME, tableName } from './view-sql.ts';
 import { isExpired, newestPeriod } from './periods.ts';
-import { placeOf } from './repairs.ts';
-
-/** When it was logged that a period keeps its expired minutes: once a day for each outcome. */
-const toldBy = new WeakMap<Context, Map<string, number>>();
 
 /**
  * Drops what is older than its retention, without reading it: whole days of raw tables and whole periods of rollups;
@@ -29,15 +25,13 @@ const toldBy = new WeakMap<Context, Map<string, number>>();
  * dropped or rewritten.
  */
 export async function dropExpired(context: Context): Promise<number> {
-  const told = toldBy.get(context) ?? new Map<string, number>();
-  toldBy.set(context, told);
   // one that cannot be reached must not fill the disks of the others
-  const shards = await Promise.allSettled(onShards(context).map((shard) => dropExpiredOf(shard, told)));
+  const shards = await Promise.allSettled(onShards(context).map(dropExpiredOf));
   return valuesOf(shards).reduce((sum, dropped) => sum + dropped, 0);
 }
 
-async function dropExpiredOf(context: Context, told: Map<string, number>): Promise<number> {
-  const { clickhouse, settings, logger, metrics } = context;
+async function dropExpiredOf(context: Context): Promise<number> {
+  const { clickhouse, settings, logger } = context;
   const now = await agreedNow(context);
   const rollups = (await readRollups(clickhouse)).filter((r) => r.state !== 'retired');
   const needed = new Set(rollups.filter((r) => r.state !== 'serving').map((r) => r.source));
@@ -68,20 +62,19 @@ async function dropExpiredOf(context: Context, told: Map<string, number>): Promi
         sql: `ALTER TABLE ${table} DROP PARTITION ID '${partition_id}'`,
         settings: DROP_SETTINGS,
       });
-      metrics.dropped.inc({ table });
       logger.info({ table, partition: partition_id }, 'partition_expired');
       dropped++;
     });
   }
   for (const rollup of rollups.filter((r) => r.state === 'serving')) {
     const work = { work: 'retention', rollup: rollup.name };
-    dropped += (await attempt(context, work, () => dropMinutes(context, rollup, now, told))) ?? 0;
+    dropped += (await attempt(context, work, () => dropMinutes(context, rollup, now))) ?? 0;
   }
   return dropped;
 }
 
 /** Removes expired minutes of a rollup. Returns the number of periods rewritten. */
-async function dropMinutes(context: Context, rollup: Rollup, now: number, told: Map<string, number>): Promise<number> {
+async function dropMinutes(context: Context, rollup: Rollup, now: number): Promise<number> {
   const { clickhouse, settings, logger } = context;
   const before = Math.max(0, now - settings.ROLLUP_1M_RETENTION_DAYS * DAY - DAY - HOUR + 1);
   const table = tableName(rollup);
@@ -95,13 +88,9 @@ async function dropMinutes(context: Context, rollup: Rollup, now: number, told: 
     const built = await attempt(context, { work: 'retention', ...where }, () =>
       build(context, rollup, period, { span: NO_TIME }),
     );
-    if (built === undefined) continue;
-    const key = [placeOf(context, rollup), period, built.kind].join(' ');
-    if (built.kind === 'built') dropped++;
-    else if ('batches' in built && now >= (told.get(key) ?? 0) + DAY) {
-      told.set(key, now);
+    if (built?.kind === 'built') dropped++;
+    else if (built !== undefined && 'batches' in built)
       logger.warn({ ...where, outcome: built.kind, batches: built.batches.slice(0, 5) }, 'expired_minutes_kept');
-    }
   }
   return dropped;
 }

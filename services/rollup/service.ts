@@ -9,7 +9,7 @@ import { engineClock } from './catalogue.ts';
 import { createRollupMetrics } from './metrics.ts';
 import { updateTableMetrics } from './table-metrics.ts';
 import { beginToday } from './periods.ts';
-import { readOpenRepairs, repairOpen } from './repairs.ts';
+import { repairOpen } from './repairs.ts';
 import { dropExpired } from './retention.ts';
 import type { Context } from './context.ts';
 import { admitNew, nextStep, publish } from './history.ts';
@@ -93,13 +93,11 @@ interface Job {
 }
 
 /**
- * Runs lists of jobs side by side, each job when it is due. A build of history may take hours: what must not wait for it
- * is in another list. A repair and a build of history on the same rollup do each other no harm (build.ts).
+ * Runs lists of jobs side by side, each job when it is due. A build of history may take hours: what must not wait for
+ * it is in another list. A repair and a build of history on the same rollup do each other no harm (build.ts).
  */
 async function run(context: Context): Promise<never> {
   let today = 0;
-  // Open repairs after the last round. A round with none sets the gauges to 0: one at the start, one after any were open.
-  let repairs = Infinity;
   const urgent: Job[] = [
     {
       everyMs: PERIOD_EVERY_MS,
@@ -107,20 +105,12 @@ async function run(context: Context): Promise<never> {
         today = await beginToday(context, today);
       },
     },
-    {
-      everyMs: REPAIR_EVERY_MS,
-      work: async () => {
-        if (repairs === 0 && (await readOpenRepairs(context.clickhouse)).length === 0) return;
-        // a round that fails may have set the gauges too
-        repairs = Infinity;
-        repairs = await repairOpen(context);
-      },
-    },
+    { everyMs: REPAIR_EVERY_MS, work: () => repairOpen(context) },
     // another service may have published an old state of the catalogue
     { everyMs: PUBLISH_EVERY_MS, work: () => publish(context) },
   ];
-  const watching: Job[] = [{ everyMs: TABLE_METRICS_EVERY_MS, work: () => updateTableMetrics(context) }];
-  const audit: Job[] = [{ everyMs: AUDIT_EVERY_MS, work: createAudit(context) }];
+  const watching: Job = { everyMs: TABLE_METRICS_EVERY_MS, work: () => updateTableMetrics(context) };
+  const audit: Job = { everyMs: AUDIT_EVERY_MS, work: createAudit(context) };
   // History retires versions: during a round of it, nothing else creates, or drops from, what it removes. Between the
   // rounds of a retirement that waits, the others have their turn: the next round trusts nothing that they may undo.
   const rest: Job[] = [
@@ -134,7 +124,7 @@ async function run(context: Context): Promise<never> {
     { everyMs: REPAIR_EVERY_MS, work: () => buildHistory(context) },
     { everyMs: RETENTION_EVERY_MS, work: () => dropExpired(context) },
   ];
-  await Promise.all([urgent, watching, audit, rest].map((jobs) => repeat(context, jobs)));
+  await Promise.all([urgent, [watching], [audit], rest].map((jobs) => repeat(context, jobs)));
   throw new Error('the jobs of the rollup service never end');
 }
 

@@ -28,7 +28,9 @@ interface RollupColumn {
   readonly valueType: string;
 }
 
-/** A span of event time, unix seconds, `to` exclusive. Its ends are on the edges of the widest buckets made from raw. */
+/**
+ * A span of event time, unix seconds, `to` exclusive. Its ends are on the edges of the widest buckets made from raw.
+ */
 export interface Span {
   readonly from: number;
   readonly to: number;
@@ -61,7 +63,7 @@ export async function readRollupDefinition(clickhouse: Reader, rollup: Rollup): 
 }
 
 /** Returns the columns of a table or view, in its order. */
-export async function columnsOf(clickhouse: Reader, table: string): Promise<Pick<RollupColumn, 'name' | 'type'>[]> {
+async function columnsOf(clickhouse: Reader, table: string): Promise<Pick<RollupColumn, 'name' | 'type'>[]> {
   return await select(clickhouse, statements.columns, { table });
 }
 
@@ -95,8 +97,8 @@ export const isIn = (period: number): string => `period = toDateTime(${period}, 
 export const isSince = (period: number): string => `period >= toDateTime(${period}, 'UTC')`;
 
 /**
- * Returns a condition that an event time is within the span. The column stands alone, so the engine skips parts by it. It
- * compares with DateTime64 only: against a DateTime, the index of a DateTime64 column takes `< 00:00:01` as
+ * Returns a condition that an event time is within the span. The column stands alone, so the engine skips parts by it.
+ * It compares with DateTime64 only: against a DateTime, the index of a DateTime64 column takes `< 00:00:01` as
  * `<= 00:00:00` and loses rows (26.7).
  */
 export function during(column: 'timestamp' | 'at', { from, to }: Span): string {
@@ -160,8 +162,8 @@ const tolerance = (type: string): number => (type.includes('Float64') ? 1e-9 : t
 
 /**
  * Returns a statement for the minutes (and periods) in which a rollup differs from what its view makes of raw: one row
- * (period, minute) each, ascending, at most 10,000. Both sides give one fingerprint per minute: the sum over its rows of
- * a hash of the keys times what the row counts. Rows that are still to be merged give the same sum, so a rollup of
+ * (period, minute) each, ascending, at most 10,000. Both sides give one fingerprint per minute: the sum over its rows
+ * of a hash of the keys times what the row counts. Rows that are still to be merged give the same sum, so a rollup of
  * counts only is compared without merging (1.1 instead of 4.0 us of CPU an event); others are merged first. `raw`
  * selects rows of the raw table, `held` rows of the rollup. -0 equals 0, NaN equals NaN, and a value counts as what the
  * column can hold of it. Buckets wider than `widest` are skipped: if a span ends within a bucket, raw has a part of it

@@ -77,7 +77,6 @@ export const rollupCommand: Command<Args, Result> = {
   about: `Without words: the service, which keeps schema, history, repairs, audit and retention of rollups (npm run rollup); it takes --check-config.
   --from, --to    a day or an instant in UTC: 2026-03-01 or 2026-03-01T09:00:00Z
   --accept-loss   rebuilds even if raw has lost rows that the ledger counts; the rollup loses them too`,
-  by: 'action',
   forms: {
     status: form({
       help: 'shows what each rollup holds, and open repairs',

@@ -150,13 +150,7 @@ test('rows, parts and bytes are those of the tables; the share of dead letters i
     counted!.dead / (counted!.stored + counted!.dead),
   );
   expect(await of('sluice_rollup_table_bytes', { table: 'edge_logs' })).toBeGreaterThan(0);
-  const [parts, fullest] = [
-    await of('sluice_rollup_table_parts', { table: 'edge_logs' }),
-    await of('sluice_rollup_table_fullest_partition_parts', { table: 'edge_logs' }),
-  ];
-  // events of several days: several partitions
-  expect(fullest).toBeGreaterThan(0);
-  expect(parts).toBeGreaterThan(fullest!);
+  expect(await of('sluice_rollup_table_fullest_partition_parts', { table: 'edge_logs' })).toBeGreaterThan(0);
 });
 
 test('a service without HTTP of its own is alive, and ready when its checks say so; no path ends it', async () => {

@@ -52,9 +52,9 @@ beforeEach(async () => {
     },
   });
   const shards = [
-    shardOf('s1', ({ sql }) => (sql === statements.rawPeriods ? answer({ period: PERIODS[1] }) : undefined)),
+    shardOf('s1', ({ sql }) => (sql === statements.periodsOf ? answer({ period: PERIODS[1] }) : undefined)),
     shardOf('s2', ({ sql }) => {
-      if (sql === statements.rawPeriods) return answer({ period: PERIODS[0] });
+      if (sql === statements.periodsOf) return answer({ period: PERIODS[0] });
       return sql === statements.unfinishedBatches && isUnfinished ? answer({ topic: 't' }) : undefined;
     }),
   ];
@@ -92,7 +92,7 @@ test('what is repaired on one shard while it waits for another one is repaired i
   await requestRepair(context, { source: 'edge_logs', ...span, reason: 'recovery', accept_loss: false });
   await batch.record();
   isUnfinished = false;
-  expect(await repairOpen(context)).toBe(0);
+  expect(await repairOpen(context)).toBe(1);
   isUnfinished = true;
   await nextStep(context);
   await finish();

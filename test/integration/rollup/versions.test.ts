@@ -149,9 +149,11 @@ describe('a changed definition is built beside the old one and takes its place',
       reason: 'command',
       accept_loss: true,
     });
-    expect(await repairOpen(world.context)).toBe(0);
+    // it stays open until the new version has the period
+    expect(await repairOpen(world.context)).toBe(1);
     expect(await total(3600)).toBe(sent - 10);
     await take(20);
+    expect(await repairOpen(world.context)).toBe(0);
     expect(await states()).toEqual([
       [1, 'retired'],
       [2, 'serving'],

@@ -224,9 +224,8 @@ export async function openWorld({
         settings: { ...RESULT_SETTINGS, limit: definition.maxRows + 1 },
         fewRows: definition.fewRows,
       });
-      return (
-        JSON.parse((await renderBody(definition, result.body)).body.toString()) as { result: Record<string, unknown>[] }
-      ).result;
+      return (JSON.parse(renderBody(definition, result.body).body.toString()) as { result: Record<string, unknown>[] })
+        .result;
     },
 
     async explain(endpoint, given, at = world.now) {
