@@ -3,7 +3,6 @@ import { checkArguments, PARTITION, TOPIC } from './arguments.ts';
 import { form } from './command.ts';
 
 const command = {
-  by: 'do',
   forms: {
     list: form({
       help: '',
@@ -15,12 +14,15 @@ const command = {
 
 test.each([
   [[], 'they must be an object'],
-  [{ do: 'list' }, 'topic is missing'],
-  [{ do: 'list', topic: 't', extra: 1 }, 'extra is not known'],
-  [{ do: 'list', topic: 'a b' }, 'topic has a form that is not allowed'],
-  [{ do: 'list', topic: 't', partition: 'x', names: 'n' }, 'partition must be a whole number; names must be a list'],
-  [{ do: 'list', topic: 't', partition: -1 }, 'partition must be at least 0'],
-  [{ do: 'list', topic: 't', partition: 2 ** 31 }, 'partition must be at most 2147483647'],
+  [{ action: 'list' }, 'topic is missing'],
+  [{ action: 'list', topic: 't', extra: 1 }, 'extra is not known'],
+  [{ action: 'list', topic: 'a b' }, 'topic has a form that is not allowed'],
+  [
+    { action: 'list', topic: 't', partition: 'x', names: 'n' },
+    'partition must be a whole number; names must be a list',
+  ],
+  [{ action: 'list', topic: 't', partition: -1 }, 'partition must be at least 0'],
+  [{ action: 'list', topic: 't', partition: 2 ** 31 }, 'partition must be at most 2147483647'],
 ])('wrong arguments are named in plain words: %j', (given, words) => {
   expect(() => checkArguments(command, given)).toThrow(`the arguments are wrong: ${words}`);
 });

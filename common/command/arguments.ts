@@ -14,23 +14,23 @@ export function wholeNumber(word: string): number {
   return /^\d{1,15}$/.test(word) ? Number(word) : Number.NaN;
 }
 
-/** Returns the schema of a command's arguments: a choice of its forms, named by the member `by`. */
-function schemaOf({ by, forms }: Pick<Command, 'by' | 'forms'>): object {
-  if (by === undefined) return { type: 'object', properties: {}, additionalProperties: false };
+/** Returns the schema of a command's arguments: a choice of its forms, named by the member `action`. */
+export function schemaOf({ forms }: Pick<Command, 'forms'>): object {
+  if ('' in forms) return { type: 'object', properties: {}, additionalProperties: false };
   return {
     type: 'object',
-    discriminator: { propertyName: by },
-    required: [by],
+    discriminator: { propertyName: 'action' },
+    required: ['action'],
     oneOf: Object.entries(forms).map(([name, { schema }]) => ({
-      properties: { [by]: { const: name }, ...schema?.properties },
-      required: [by, ...(schema?.required ?? [])],
+      properties: { action: { const: name }, ...schema?.properties },
+      required: ['action', ...(schema?.required ?? [])],
       additionalProperties: false,
     })),
   };
 }
 
 /** Throws UsageError that names the arguments that are wrong, never their values. */
-export function checkArguments(command: Pick<Command, 'by' | 'forms'>, given: unknown): void {
+export function checkArguments(command: Pick<Command, 'forms'>, given: unknown): void {
   let validate = validators.get(command);
   if (validate === undefined) validators.set(command, (validate = ajv.compile(schemaOf(command))));
   if (validate(given)) return;

@@ -5,10 +5,9 @@ import { form, type Command } from './command.ts';
 
 const TEXT = { type: 'string', maxLength: 3 };
 
-const command: Pick<Command, 'name' | 'about' | 'by' | 'forms'> = {
+const command: Pick<Command, 'name' | 'about' | 'forms'> = {
   name: 'pets',
   about: 'Pets are kept.',
-  by: 'action',
   forms: {
     list: form({
       help: 'lists pets',

@@ -31,7 +31,7 @@ API_KEY, else the one in DATA_DIR; if none runs, it opens the data folder. `
 
 /** Reads the words behind the name of a command. Throws UsageError that names what is wrong. */
 export function readCommandLine<Args>(
-  command: Pick<Command<Args>, 'by' | 'forms'>,
+  command: Pick<Command<Args>, 'forms'>,
   words: readonly string[],
 ): CommandLine<Args> {
   const { values, positionals } = parse(words, command.forms);
@@ -118,7 +118,9 @@ function callOf(name: string, form: Form, isWhole: boolean): string {
   return [actionOf(name, form), ...(form.words ?? []), ...options, ...any].filter((word) => word !== '').join(' ');
 }
 
-/** Returns what Node's parseArgs says, without its hint about words that begin with a dash: no command takes such words. */
+/**
+ * Returns what Node's parseArgs says, without its hint about words that begin with a dash: no command takes such words.
+ */
 export function withoutHint({ message }: Error): string {
   return message.replace(/\. (?:To specify a|This command does not take) positional .*/s, '');
 }

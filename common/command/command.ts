@@ -73,16 +73,15 @@ export function form<Args, const O extends Options = {}, const W extends readonl
 
 /**
  * A command for operators. It runs where the engine is: in the running npm start (POST /api/commands/<name> with an
- * admin key). If none runs, or ClickHouse is a server, it runs in the process that was called.
+ * admin key; keys and dead letters also in npm run query). If none runs, or ClickHouse is a server, it runs in the
+ * process that was called.
  */
 export interface Command<Args = unknown, Result = unknown> {
   /** `npm run <name>` */
   readonly name: string;
   /** what help says besides its forms */
   readonly about: string;
-  /** the member of the arguments that names the form; undefined if there is only one */
-  readonly by?: string;
-  /** by name: the first word of the command line, and the value of the member `by` */
+  /** by name: the first word of the command line, and the member `action` of the arguments; '' if there is only one */
   readonly forms: Readonly<Record<string, Form<Args>>>;
   /** a setting that it cannot do without, for a command that never runs in a service */
   readonly needs?: SettingName;
@@ -92,6 +91,8 @@ export interface Command<Args = unknown, Result = unknown> {
   run(context: CommandContext, args: Args): Promise<Result>;
   /** Returns the result for people, on stdout. */
   print(result: Result): string | Buffer;
+  /** Returns what the log of an admin's action shows of the result; no secrets. */
+  audit?(result: Result): Readonly<Record<string, unknown>>;
   /** Returns 0 for success, which is the default. */
   exitCode?(result: Result): number;
   /** Returns what --json prints: a value, or a string that is JSON text. The result itself by default. */

@@ -58,7 +58,7 @@ test.each([
   expect([process.exitCode, written.mock.calls.join('')]).toEqual([code, expect.stringContaining(line)]);
 });
 
-test('a service that runs no commands is told from one that refuses, and the operator learns what to set', async () => {
+test('a service that does not run a command is told from one that refuses, and the operator learns what to set', async () => {
   const server = createServer((_, response) => {
     response.writeHead(404).end(JSON.stringify({ error: { message: 'there is nothing at this path' } }));
   });
@@ -69,7 +69,7 @@ test('a service that runs no commands is told from one that refuses, and the ope
   const { needs: _, ...asking } = command;
   const hint = 'set CLICKHOUSE_URL to the ClickHouse that it uses\n';
   await runCommandLine({ ...asking, name: 'ask' }, ['--url', url]);
-  const named = `sluice: the service at ${url} runs no commands: ${hint}`;
+  const named = `sluice: the service at ${url} does not run this command: ${hint}`;
   expect([process.exitCode, written.mock.calls.join('')]).toEqual([1, named]);
   written.mockClear();
   vi.stubEnv('CLICKHOUSE_URL', undefined);
@@ -79,7 +79,7 @@ test('a service that runs no commands is told from one that refuses, and the ope
   server.close();
   expect([process.exitCode, written.mock.calls.join('')]).toEqual([
     1,
-    expect.stringMatching(/does not prove .* If it is npm run query, which runs no commands, /),
+    expect.stringMatching(/does not prove .* If it is npm run query, set CLICKHOUSE_URL /),
   ]);
   expect(written.mock.calls.join('')).toContain(hint);
 });

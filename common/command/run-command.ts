@@ -112,7 +112,7 @@ async function askService<Args, Result>(
   const connection = connectTo(url, settings.HTTPS_CERT);
   let answer: Answer;
   try {
-    if (named === undefined) await demandProof(connection, url, settings.DATA_DIR);
+    if (named === undefined) await demandProof(connection, url, settings);
     answer = await connection.send(
       'POST',
       `/api/commands/${command.name}`,
@@ -133,23 +133,23 @@ async function askService<Args, Result>(
   }
   const body = parsed(answer.text);
   if (answer.status === 200 && body !== undefined && 'result' in body) return body.result as Result;
-  if (answer.status === 404) throw new StartError(`the service at ${url} runs no commands: ${WITHOUT_COMMANDS}`);
+  if (answer.status === 404)
+    throw new StartError(`the service at ${url} does not run this command: ${WITHOUT_COMMANDS}`);
   const message = `the service at ${url} refuses: ${body?.error?.message ?? `status ${answer.status}`}`;
   throw answer.status === 400 ? new UsageError(message) : new StartError(message);
 }
 
-async function demandProof(connection: Connection, url: string, dataDir: string): Promise<void> {
+async function demandProof(
+  connection: Connection,
+  url: string,
+  { DATA_DIR, PORT }: Pick<Settings, 'DATA_DIR' | 'PORT'>,
+): Promise<void> {
   const nonce = newNonce();
   const { status, text: answer } = await connection.send('GET', `${PROOF_PATH}?nonce=${nonce}`, {}, '', false);
-  const secret = readProofSecret(dataDir);
-  const { port, protocol } = new URL(url);
-  if (
-    secret !== undefined &&
-    isProof(secret, Number(port) || (protocol === 'https:' ? 443 : 80), nonce, parsed(answer)?.proof)
-  )
-    return;
+  const secret = readProofSecret(DATA_DIR);
+  if (secret !== undefined && isProof(secret, PORT, nonce, parsed(answer)?.proof)) return;
   throw new StartError(
-    `the listener at ${url} does not prove to be the service of the data folder ${dataDir}, so it does not get the key; set DATA_DIR, HOST and PORT to those of the service, or name it with --url ${url}${status === 404 ? `. If it is npm run query, which runs no commands, ${WITHOUT_COMMANDS}` : ''}`,
+    `the listener at ${url} does not prove to be the service of the data folder ${DATA_DIR}, so it does not get the key; set DATA_DIR, HOST and PORT to those of the service, or name it with --url ${url}${status === 404 ? `. If it is npm run query, ${WITHOUT_COMMANDS}` : ''}`,
   );
 }
 

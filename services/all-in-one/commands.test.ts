@@ -1,16 +1,18 @@
 import { pino } from 'pino';
 import { expect, test } from 'vitest';
+import { commands } from '../../cli.ts';
 import type { ClickHouse, Read } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
-import { COMMAND_TIMEOUT_MS } from '../../common/command/command.ts';
+import { commandRoutes } from '../../common/command/command-routes.ts';
+import { COMMAND_TIMEOUT_MS, type CommandContext } from '../../common/command/command.ts';
 import { readSettings } from '../../common/config/settings.ts';
-import type { RouteRequest } from '../../common/http/route.ts';
+import type { Route, RouteRequest } from '../../common/http/route.ts';
 import { createLogger } from '../../common/logger.ts';
-import { commandRoutes } from './commands.ts';
 import { UsageError } from '../../common/errors.ts';
 import { ApiError } from '../../common/http/errors.ts';
 import { statements } from '../ingest/statements.ts';
 
+const routesOf = (context: CommandContext): Route[] => commandRoutes(context, commands);
 const inFlight = '{"topic":"edge_logs","incarnation":0,"partition":2,"rows":7,"first":1,"last":7}\n';
 
 /** The route of backup, beside an engine that answers every read with this. */
@@ -19,7 +21,7 @@ function backup(read: () => Promise<string>): (body: object | string) => Promise
     where: 'embedded',
     read: async () => ({ body: Buffer.from(await read()), readRows: undefined, readBytes: undefined }),
   } as unknown as ClickHouse;
-  const route = commandRoutes({
+  const route = routesOf({
     clickhouse,
     settings: readSettings({ BACKUP_PLACES: 'local=/nowhere' }),
     logger: createLogger('silent'),
@@ -33,14 +35,14 @@ function backup(read: () => Promise<string>): (body: object | string) => Promise
 }
 
 test('the operator sees why a command refuses, but not the text of an unexpected error', async () => {
-  await expect(backup(() => Promise.resolve(inFlight))({ do: 'create', place: 'local/x' })).rejects.toMatchObject({
+  await expect(backup(() => Promise.resolve(inFlight))({ action: 'create', place: 'local/x' })).rejects.toMatchObject({
     code: 'conflict',
     status: 409,
     message: expect.stringContaining('7 rows of edge_logs partition 2 belong to a batch that is under way') as string,
   });
-  await expect(backup(() => Promise.reject(new Error('secret')))({ do: 'create', place: 'local/x' })).rejects.toThrow(
-    'secret',
-  );
+  await expect(
+    backup(() => Promise.reject(new Error('secret')))({ action: 'create', place: 'local/x' }),
+  ).rejects.toThrow('secret');
 });
 
 test('a body that is no JSON is a 400; the error handler answers for an error of the engine', async () => {
@@ -55,13 +57,13 @@ test('a body that is no JSON is a 400; the error handler answers for an error of
       }),
     ),
   );
-  await expect(away({ do: 'create', place: 'local/x' })).rejects.toMatchObject({
+  await expect(away({ action: 'create', place: 'local/x' })).rejects.toMatchObject({
     name: 'ClickHouseError',
     kind: 'retry',
   });
 });
 
-const routes = commandRoutes({
+const routes = routesOf({
   clickhouse: { where: 'embedded' } as unknown as ClickHouse,
   settings: readSettings({}),
   logger: createLogger('silent'),
@@ -82,11 +84,11 @@ const shapes = [
   [],
   [{}],
   { unknown: 1 },
-  { do: 'nothing' },
   { action: 'nothing' },
-  { do: null },
-  { do: ['create'] },
-  '{"__proto__":{"do":"create"}}',
+  { do: 'list' },
+  { action: null },
+  { action: ['create'] },
+  '{"__proto__":{"action":"create"}}',
   '[[[[[[[[',
 ];
 
@@ -104,13 +106,13 @@ test('once the caller of a replay has left, no further letter begins', async () 
     if (begun.length === 2) caller.abort();
     return { body: Buffer.from('') };
   };
-  const route = commandRoutes({
+  const route = routesOf({
     clickhouse: { where: 'embedded', read } as unknown as ClickHouse,
     settings: readSettings({}),
     logger: createLogger('silent'),
   }).find((r) => r.path === '/api/commands/dead-letters')!;
   await route.handle({
-    body: Buffer.from('{"do":"replay_all","filter":{"topic":"t"}}'),
+    body: Buffer.from('{"action":"replay_all","filter":{"topic":"t"}}'),
     key: { id: 'k' },
     signal: caller.signal,
   } as unknown as RouteRequest);
@@ -129,30 +131,30 @@ test('every route refuses arguments of a wrong shape before it asks the engine',
 });
 
 test.each<[string, unknown]>([
-  ['backup', { do: 'create' }],
-  ['backup', { do: 'create', place: '/tmp/x' }],
-  ['backup', { do: 'create', place: "S3('http://169.254.169.254/','a','b')" }],
-  ['backup', { do: 'create', place: { engine: 'File' } }],
-  ['backup', { do: 'create', place: 'local/x', base: 7 }],
-  ['backup', { do: 'create', place: 'local/x', database: 'y' }],
-  ['backup', { do: 'restore', place: 'local/../../etc' }],
-  ['backup', { do: 'restore', place: 'local/x', database: 'a b' }],
-  ['backup', { do: 'create', place: 'local/x\n' }],
-  ['rollup', { action: 'rebuild', from: -1e300, to: 1e300, rollup: null }],
-  ['rollup', { action: 'rebuild', from: 0.5, to: 7, rollup: null }],
+  ['backup', { action: 'create' }],
+  ['backup', { action: 'create', place: '/tmp/x' }],
+  ['backup', { action: 'create', place: "S3('http://169.254.169.254/','a','b')" }],
+  ['backup', { action: 'create', place: { engine: 'File' } }],
+  ['backup', { action: 'create', place: 'local/x', base: 7 }],
+  ['backup', { action: 'create', place: 'local/x', database: 'y' }],
+  ['backup', { action: 'restore', place: 'local/../../etc' }],
+  ['backup', { action: 'restore', place: 'local/x', database: 'a b' }],
+  ['backup', { action: 'create', place: 'local/x\n' }],
+  ['rollup', { action: 'rebuild', from: -1e300, to: 1e300, rollup: null, acceptLoss: false }],
+  ['rollup', { action: 'rebuild', from: 0.5, to: 7, rollup: null, acceptLoss: false }],
   ['rollup', { action: 'rebuild', from: 0, to: 1 }],
-  ['rollup', { action: 'rebuild', from: '0', to: 1, rollup: null }],
-  ['rollup', { action: 'rebuild', from: 0, to: 4_291_747_201, rollup: null }],
-  ['rollup', { action: 'rebuild', from: 5, to: 5, rollup: null }],
-  ['rollup', { action: 'rebuild', from: 0, to: 1, rollup: ["x'"] }],
-  ['dead-letters', { do: 'list' }],
-  ['dead-letters', { do: 'list', filter: null, limit: 1 }],
-  ['dead-letters', { do: 'list', filter: {}, limit: 1e300 }],
-  ['dead-letters', { do: 'list', filter: { topic: ['a'] }, limit: 1 }],
-  ['dead-letters', { do: 'list', filter: { reason: 'x' }, limit: 1 }],
-  ['dead-letters', { do: 'show', at: { topic: 't', partition: 0, offset: 7 } }],
-  ['dead-letters', { do: 'show', at: { topic: 't', partition: -1, offset: '7' } }],
-  ['dead-letters', { do: 'replay_all', filter: {} }],
+  ['rollup', { action: 'rebuild', from: '0', to: 1, rollup: null, acceptLoss: false }],
+  ['rollup', { action: 'rebuild', from: 0, to: 4_291_747_201, rollup: null, acceptLoss: false }],
+  ['rollup', { action: 'rebuild', from: 5, to: 5, rollup: null, acceptLoss: false }],
+  ['rollup', { action: 'rebuild', from: 0, to: 1, rollup: null, acceptLoss: ["x'"] }],
+  ['dead-letters', { action: 'list' }],
+  ['dead-letters', { action: 'list', filter: null, limit: 1 }],
+  ['dead-letters', { action: 'list', filter: {}, limit: 1e300 }],
+  ['dead-letters', { action: 'list', filter: { topic: ['a'] }, limit: 1 }],
+  ['dead-letters', { action: 'list', filter: { reason: 'x' }, limit: 1 }],
+  ['dead-letters', { action: 'show', at: { topic: 't', partition: 0, offset: 7 } }],
+  ['dead-letters', { action: 'show', at: { topic: 't', partition: -1, offset: '7' } }],
+  ['dead-letters', { action: 'replay_all', filter: {} }],
   ['ingest', { action: 'resume' }],
   ['ingest', { action: 'resume', topic: 't', partition: '0' }],
   ['ingest', { action: 'resume', topic: 't', partition: 1e300 }],
@@ -186,7 +188,7 @@ test('a call names its action and object for the audit line, and a failed call l
       },
     },
   );
-  const of = commandRoutes({
+  const of = routesOf({
     clickhouse: { where: 'embedded', read } as unknown as ClickHouse,
     settings: readSettings({ BACKUP_PLACES: 'local=/nowhere' }),
     logger,
@@ -205,13 +207,13 @@ test('a call names its action and object for the audit line, and a failed call l
   });
   expect(lines).toEqual([]);
   await expect(
-    of.find((r) => r.path.endsWith('/backup'))!.handle(request({ do: 'create', place: 'other/x' })),
+    of.find((r) => r.path.endsWith('/backup'))!.handle(request({ action: 'create', place: 'other/x' })),
   ).rejects.toMatchObject({ status: 409 });
   expect(lines.map((line) => JSON.parse(line) as object)).toEqual([
     expect.objectContaining({
       msg: 'command_failed',
       command: 'backup',
-      do: 'create',
+      action: 'create',
       place: 'other/x',
       key_id: 'k',
       address: '192.0.2.7',

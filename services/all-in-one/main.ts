@@ -1,20 +1,20 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { commands } from '../../cli.ts';
 import { openClickHouse } from '../../common/clickhouse/open.ts';
 import { systemClock } from '../../common/clock.ts';
+import { commandRoutes, proofRoute } from '../../common/command/command-routes.ts';
 import { keyFile } from '../../common/config/data-folder.ts';
 import { kafkaFromSettings } from '../../common/kafka/from-settings.ts';
 import { startLocalBroker, type Broker } from '../../common/kafka/local-broker/local-broker.ts';
 import { runService } from '../../common/lifecycle/run-service.ts';
 import { shrinkHeap } from '../../common/lifecycle/shrink-heap.ts';
 import { startConsole } from '../console/console.ts';
-import { deadLetterRoutes } from '../ingest/commands/dead-letter-routes.ts';
 import { consumerCheck, startIngest, type RunningIngest } from '../ingest/service.ts';
 import { startPush } from '../push/service.ts';
 import { startQuery } from '../query/service.ts';
 import { whenOpen } from '../query/when-open.ts';
 import { rollupNote } from '../rollup/readiness.ts';
 import { startRollup } from '../rollup/service.ts';
-import { commandRoutes, proofRoute } from './commands.ts';
 import { welcome } from './welcome.ts';
 
 // above the start: what stands below it is never initialized, because runService does not return
@@ -64,10 +64,9 @@ await runService('start', [], async ({ settings, logger, registry, add, stopping
     routes: [
       ...push.routes,
       ...page.routes,
-      ...deadLetterRoutes({ clickhouse, settings, logger }),
-      ...commandRoutes({ clickhouse, settings, logger }),
+      ...commandRoutes({ clickhouse, settings, logger }, commands),
+      proofRoute({ settings }),
     ],
-    openRoutes: [...page.openRoutes, proofRoute({ settings })],
   });
   add(query);
   add(page);

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
 import { refusal } from '../../common/clickhouse/errors.ts';
 import { keyFile } from '../../common/config/data-folder.ts';
+import type { OpenRoute } from '../../common/http/route.ts';
 import { createLogger } from '../../common/logger.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { buildAssets } from './assets.ts';
@@ -29,7 +30,7 @@ function console_(settings: { API_KEY?: string; HOST?: string }, clock: () => nu
   return made;
 }
 const post = async (of: Console, body: string): Promise<unknown> => {
-  const route = of.openRoutes.find((r) => r.path === '/console/sign-in')!;
+  const route = of.routes.find((r) => r.path === '/console/sign-in') as OpenRoute;
   return (
     await route.handle({
       params: {},

@@ -2,9 +2,9 @@ import { readFileSync } from 'node:fs';
 import { keyFile } from '../../common/config/data-folder.ts';
 import type { Settings } from '../../common/config/settings.ts';
 import { isLoopback } from '../../common/http/address.ts';
-import { ApiError, invalidParameters, repeatedParameters, readJson } from '../../common/http/errors.ts';
+import { ApiError, invalidParameters, readJson } from '../../common/http/errors.ts';
 import { jsonAnswer, optionalParameter, sharedAnswers } from '../../common/http/operation.ts';
-import type { OpenRoute, Operation, Route, RouteResponse } from '../../common/http/route.ts';
+import type { AnyRoute, OpenRoute, Operation, RouteResponse } from '../../common/http/route.ts';
 import type { Component } from '../../common/lifecycle/run.ts';
 import { buildAssets, type Asset, type Assets } from './assets.ts';
 import { createOneTimeToken } from './sign-in.ts';
@@ -15,8 +15,7 @@ interface ConsoleOptions extends StatusOptions {
 }
 
 export interface Console extends Component {
-  readonly routes: readonly Route[];
-  readonly openRoutes: readonly OpenRoute[];
+  readonly routes: readonly AnyRoute[];
   /**
    * Returns a token that signs in once, as `<address>/#token=<it>`, within ten minutes. Undefined if the operator chose
    * the first key, or other machines can reach the service.
@@ -63,8 +62,6 @@ export function startConsole({ settings, ...options }: ConsoleOptions): Console 
           json: { result: await source.status(key, readSince(query)) },
         }),
       },
-    ],
-    openRoutes: [
       {
         ...get,
         path: '/',
@@ -117,12 +114,11 @@ function readToken(body: Buffer): string {
 
 /** Throws ApiError. */
 function readSince(query: URLSearchParams): number | undefined {
-  const mistakes = repeatedParameters(query, ['since']);
-  if (mistakes.length > 0) throw invalidParameters(mistakes);
-  const given = query.get('since') ?? '';
+  const wrong = (message: string): ApiError => invalidParameters([{ parameter: 'since', message }]);
+  const [given = '', ...more] = query.getAll('since');
+  if (more.length > 0) throw wrong('is given more than once');
   if (given === '') return undefined;
-  if (!/^\d{1,12}$/.test(given))
-    throw invalidParameters([{ parameter: 'since', message: 'must be whole unix seconds' }]);
+  if (!/^\d{1,12}$/.test(given)) throw wrong('must be whole unix seconds');
   return Number(given);
 }
 

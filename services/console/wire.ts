@@ -64,7 +64,9 @@ export interface RollupStatus {
   readonly repairs: number;
   /** spans that still differ from raw after a rebuild */
   readonly differences: number;
-  /** unix seconds, of the first attempt before any comparison; null if none was tried, or another process runs rollups */
+  /**
+   * unix seconds, of the first attempt before any comparison; null if none was tried, or another process runs rollups
+   */
   readonly audited_to: number | null;
 }
 
@@ -148,10 +150,13 @@ export interface DeadLetterRow {
   readonly replayed_at: string | null;
 }
 
+/** Where a page or a replay ended: what it holds is only handed back. */
+type DeadLetterPlace = Readonly<Record<string, unknown>>;
+
 export interface DeadLetterPage {
-  readonly result: readonly DeadLetterRow[];
+  readonly dead_letters: readonly DeadLetterRow[];
   /** pass it as `after` for the next page; null if that was the last */
-  readonly next: string | null;
+  readonly next: DeadLetterPlace | null;
 }
 
 export interface DeadLetterBytes extends Omit<DeadLetterRow, 'replayed_at'> {
@@ -164,7 +169,7 @@ export interface DeadLetterBytes extends Omit<DeadLetterRow, 'replayed_at'> {
 
 export interface ReplayResult {
   /** the number of letters per outcome: `stored`, or the reason of a letter that is still dead */
-  readonly result: Readonly<Record<string, number>>;
+  readonly replayed: Readonly<Record<string, number>>;
   /** pass it as `after` to continue; null if all were tried */
-  readonly next: string | null;
+  readonly next: DeadLetterPlace | null;
 }

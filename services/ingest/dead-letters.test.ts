@@ -2,10 +2,9 @@ import { expect, test, vi } from 'vitest';
 import type { ClickHouse, Read, Statement } from '../../common/clickhouse/clickhouse.ts';
 import type { CommandContext } from '../../common/command/command.ts';
 import { readSettings } from '../../common/config/settings.ts';
-import type { RouteRequest } from '../../common/http/route.ts';
 import { schemaOf, testDecoder, writerOf } from '../../test/harness/avro.ts';
-import { deadLetterRoutes } from './commands/dead-letter-routes.ts';
-import { replayAll, replayDeadLetter, type ReplayOutcome } from './dead-letters.ts';
+import { deadLettersCommand } from './commands/dead-letters.ts';
+import { replayAll, replayDeadLetter, type LetterPlace, type ReplayOutcome } from './dead-letters.ts';
 import { statements } from './statements.ts';
 
 // replays take a pause between letters
@@ -110,7 +109,7 @@ function lettersOf(count: number): { readonly clickhouse: ClickHouse; readonly r
 
 test.each([0, 1, 499, 500, 501, 1_000, 1_001])('the command replays every one of %i letters, once', async (count) => {
   const { clickhouse, replayed } = lettersOf(count);
-  const outcomes = await replayAll(
+  const outcome = await replayAll(
     {
       clickhouse,
       decoders: new Map([['auth_logs', testDecoder('auth_logs')]]),
@@ -121,25 +120,30 @@ test.each([0, 1, 499, 500, 501, 1_000, 1_001])('the command replays every one of
     },
     { topic: 'auth_logs' },
   );
-  expect(outcomes).toEqual(count === 0 ? {} : { not_an_event: count });
+  expect(outcome).toEqual({ replayed: count === 0 ? {} : { not_an_event: count }, next: null });
   expect(replayed).toEqual(Array.from({ length: count }, (_, offset) => offset));
 });
 
-test.each([1, 4, 5])('over HTTP, pages of two replay every one of %i letters, once', async (count) => {
-  const { clickhouse, replayed } = lettersOf(count);
-  const settings = readSettings({});
-  const route = deadLetterRoutes({ clickhouse, settings } as CommandContext).find((r) => r.method === 'POST')!;
-  const pages: unknown[] = [];
-  for (let after: unknown; after !== null;) {
-    const body = Buffer.from(JSON.stringify({ topic: 'auth_logs', limit: 2, after }));
-    const { json } = (await route.handle({ body, signal: new AbortController().signal } as RouteRequest)) as {
-      json: { result: unknown; next: string | null };
-    };
-    pages.push(json.result);
-    after = json.next;
-  }
-  expect(pages).toEqual(
-    Array.from({ length: Math.ceil(count / 2) }, (_, page) => ({ not_an_event: Math.min(2, count - 2 * page) })),
-  );
-  expect(replayed).toEqual(Array.from({ length: count }, (_, offset) => offset));
-});
+test.each([1, 4, 5])(
+  'with a limit of two, calls one after the other replay every one of %i letters, once',
+  async (count) => {
+    const { clickhouse, replayed } = lettersOf(count);
+    const context = { clickhouse, settings: readSettings({}) } as CommandContext;
+    const pages: unknown[] = [];
+    for (let after: LetterPlace | null | undefined; after !== null;) {
+      const result = await deadLettersCommand.run(context, {
+        action: 'replay_all',
+        filter: { topic: 'auth_logs' },
+        limit: 2,
+        ...(after !== undefined && { after }),
+      });
+      if (!('replayed' in result)) throw new Error('no replay');
+      pages.push(result.replayed);
+      after = result.next;
+    }
+    expect(pages).toEqual(
+      Array.from({ length: Math.ceil(count / 2) }, (_, page) => ({ not_an_event: Math.min(2, count - 2 * page) })),
+    );
+    expect(replayed).toEqual(Array.from({ length: count }, (_, offset) => offset));
+  },
+);

@@ -18,18 +18,19 @@ import { RowBinary } from './evaluate/row-binary.ts';
 import { findShard } from './shard.ts';
 import { statements } from './statements.ts';
 
+/** Where one dead letter is; without an incarnation, in the last life of the topic that has one there. */
 export interface Coordinates {
   readonly topic: string;
+  readonly incarnation?: number | undefined;
   readonly partition: number;
   readonly offset: string;
 }
 
-/** The coordinates of one dead letter, also of a recreated topic. */
 export interface LetterPlace extends Coordinates {
   readonly incarnation: number;
 }
 
-export interface DeadLetter extends LetterPlace {
+interface DeadLetter extends LetterPlace {
   readonly reason: Reason;
   readonly detail: string;
   /** ISO 8601, or null where it was not replayed */
@@ -75,14 +76,8 @@ export async function listDeadLetters(
   );
 }
 
-/**
- * The dead letter at these coordinates with its original bytes, or undefined; without an incarnation that of the last
- * life of the topic which has one there.
- */
-export async function readDeadLetter(
-  clickhouse: Reader,
-  { topic, partition, offset, incarnation }: Coordinates & { readonly incarnation?: number | undefined },
-) {
+/** The dead letter at these coordinates with its original bytes, or undefined. */
+export async function readDeadLetter(clickhouse: Reader, { topic, partition, offset, incarnation }: Coordinates) {
   type Row = Pick<DeadLetter, 'incarnation' | 'reason' | 'detail'> & {
     source: string;
     batch_last: number;
@@ -256,8 +251,8 @@ async function storeLetter(
   let looks = 0;
   await storeBatch(
     {
-      // Another replay of the letter writes the same row under the same token. It is ended where its part does not come,
-      // and where the row is there: once the letter is marked, rollups may be built before its views are filled.
+      // Another replay of the letter writes the same row under the same token. It is ended where its part does not
+      // come, and where the row is there: once the letter is marked, rollups may be built before its views are filled.
       async endRunning() {
         if (looks++ > 0 || (await count()) > 0) await clickhouse.killInsert(queryId);
       },
@@ -296,43 +291,48 @@ async function storeLetter(
   return undefined;
 }
 
-type Outcomes = { [outcome in ReplayOutcome]?: number };
+/** Returns the place of a letter, which a list or a replay goes on behind. */
+export function placeOf({ topic, incarnation, partition, offset }: LetterPlace): LetterPlace {
+  return { topic, incarnation, partition, offset };
+}
 
-/** Replays every open letter of the filter, one after the other, until the signal fires. */
-export async function replayAll(
-  options: ReplayOptions,
+async function* openLetters(
+  clickhouse: ClickHouse,
   filter: DeadLetterFilter,
-  signal?: AbortSignal,
-): Promise<Outcomes> {
-  const outcomes: Outcomes = {};
-  let after = START;
+  after: LetterPlace,
+): AsyncGenerator<DeadLetter> {
   for (;;) {
-    const page = await listDeadLetters(options.clickhouse, { ...filter, open: true }, PAGE, after);
-    after = (await replayLetters(options, page, outcomes, signal)) ?? after;
-    if (page.length < PAGE || signal?.aborted === true) return outcomes;
+    const page = await listDeadLetters(clickhouse, { ...filter, open: true }, PAGE, after);
+    yield* page;
+    const last = page.at(-1);
+    if (last === undefined || page.length < PAGE) return;
+    after = last;
   }
 }
 
 /**
- * Replays these letters, one after the other, until the signal fires. Counts what became of them. Returns the last one
- * that it came to.
+ * Replays the open letters of the filter behind a place, one after the other, `limit` at most, until the signal fires.
+ * Returns how many had which outcome. `next` is the place to go on behind; null = that was all.
  */
-export async function replayLetters(
+export async function replayAll(
   options: ReplayOptions,
-  letters: readonly LetterPlace[],
-  outcomes: Outcomes,
+  filter: DeadLetterFilter,
+  { after = START, limit = Infinity }: { readonly after?: LetterPlace; readonly limit?: number } = {},
   signal?: AbortSignal,
-): Promise<LetterPlace | undefined> {
-  let last: LetterPlace | undefined;
-  for (const letter of letters) {
-    if (signal?.aborted === true) break;
+) {
+  const replayed: { [outcome in ReplayOutcome]?: number } = {};
+  let last = after;
+  let tried = 0;
+  for await (const letter of openLetters(options.clickhouse, filter, after)) {
+    if (tried === limit || signal?.aborted === true) return { replayed, next: placeOf(last) };
+    tried++;
+    last = letter;
     const started = performance.now();
     const content = await readDeadLetter(options.clickhouse, letter);
-    last = letter;
     if (content === undefined) continue;
     const outcome = await replayDeadLetter(options, content);
-    outcomes[outcome] = (outcomes[outcome] ?? 0) + 1;
-    if (letters.length > 1) await sleep(Math.max(0, 1000 / REPLAYS_PER_SECOND - (performance.now() - started)));
+    replayed[outcome] = (replayed[outcome] ?? 0) + 1;
+    await sleep(Math.max(0, 1000 / REPLAYS_PER_SECOND - (performance.now() - started)));
   }
-  return last;
+  return { replayed, next: null };
 }

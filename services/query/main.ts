@@ -1,11 +1,13 @@
 import { waitForSchema } from '../../common/clickhouse/migrations.ts';
 import { openClickHouse } from '../../common/clickhouse/open.ts';
 import { systemClock } from '../../common/clock.ts';
+import { commandRoutes } from '../../common/command/command-routes.ts';
 import { kafkaFromSettings } from '../../common/kafka/from-settings.ts';
 import { runService } from '../../common/lifecycle/run-service.ts';
 import { startConsole } from '../console/console.ts';
-import { deadLetterRoutes } from '../ingest/commands/dead-letter-routes.ts';
+import { deadLettersCommand } from '../ingest/commands/dead-letters.ts';
 import { startPush } from '../push/service.ts';
+import { keysCommand } from './commands/keys.ts';
 import { startQuery } from './service.ts';
 import { whenOpen } from './when-open.ts';
 
@@ -37,8 +39,12 @@ await runService('query', ['CLICKHOUSE_URL'], async ({ settings, logger, registr
     ...common,
     clickhouse,
     schema,
-    routes: [...(push?.routes ?? []), ...page.routes, ...deadLetterRoutes({ clickhouse, settings, logger })],
-    openRoutes: page.openRoutes,
+    routes: [
+      ...(push?.routes ?? []),
+      ...page.routes,
+      // those that the console runs
+      ...commandRoutes({ clickhouse, settings, logger }, [deadLettersCommand, keysCommand]),
+    ],
   });
   add(query);
   add(page);

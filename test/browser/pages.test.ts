@@ -1,11 +1,12 @@
 import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { systemClock } from '../../common/clock.ts';
+import { commandRoutes } from '../../common/command/command-routes.ts';
 import { readSettings } from '../../common/config/settings.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { startConsole, type Console } from '../../services/console/console.ts';
 import type { Status } from '../../services/console/wire.ts';
-import { deadLetterRoutes } from '../../services/ingest/commands/dead-letter-routes.ts';
+import { deadLettersCommand } from '../../services/ingest/commands/dead-letters.ts';
 import type { QueryService } from '../../services/query/service.ts';
 import {
   API_KEY,
@@ -47,13 +48,9 @@ beforeAll(async () => {
   const settings = readSettings({ API_KEY, PORT: '0', DATA_DIR: engine.dataDir });
   const registry = createRegistry();
   console_ = startConsole({ clickhouse: engine.clickhouse, settings, registry, logger, clock: systemClock });
-  const routes = [...console_.routes, ...deadLetterRoutes({ clickhouse: engine.clickhouse, settings, logger })];
-  service = await startService(
-    engine.clickhouse,
-    engine.dataDir,
-    {},
-    { registry, routes, openRoutes: console_.openRoutes },
-  );
+  const context = { clickhouse: engine.clickhouse, settings, logger };
+  const routes = [...console_.routes, ...commandRoutes(context, [deadLettersCommand])];
+  service = await startService(engine.clickhouse, engine.dataDir, {}, { registry, routes });
   const edge = (i: number, more: object = {}): string =>
     JSON.stringify({
       id: `e${String(i).padStart(4, '0')}`,
@@ -310,8 +307,8 @@ test('a key limited to an endpoint and a project sees what it may, and is told w
   expect(JSON.parse(status.text)).toMatchObject({
     result: { system: null, endpoints: [] },
   });
-  for (const path of ['/api/dead-letters', '/api/dead-letters/auth_logs/0/1', '/api/keys'])
-    expect((await send(service.address, path, { headers: { 'x-api-key': key } })).status).toBe(403);
+  for (const path of ['/api/commands/dead-letters', '/api/keys'])
+    expect((await send(service.address, path, { method: 'POST', headers: { 'x-api-key': key } })).status).toBe(403);
 });
 
 test('the page comes up in a browser whose language Intl refuses, as Chromium names it under the locale POSIX', async () => {

@@ -2,11 +2,14 @@ import { writeFileSync } from 'node:fs';
 import type { Browser, Page, Route } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { systemClock } from '../../common/clock.ts';
+import { commandRoutes } from '../../common/command/command-routes.ts';
 import { keyFile } from '../../common/config/data-folder.ts';
+import { readSettings } from '../../common/config/settings.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { startConsole, type Console } from '../../services/console/console.ts';
 import type { ChartElement } from '../../services/console/page/chart.ts';
 import type { Status } from '../../services/console/wire.ts';
+import { keysCommand } from '../../services/query/commands/keys.ts';
 import type { QueryService } from '../../services/query/service.ts';
 import { API_KEY, logger, openEngine, send, startService, type Engine } from '../integration/query/service.ts';
 import { waitFor } from '../harness/wait-for.ts';
@@ -51,8 +54,9 @@ beforeAll(async () => {
   writeFileSync(keyFile(engine.dataDir), `${API_KEY}\n`);
   const settings = { API_KEY: undefined, DATA_DIR: engine.dataDir, HOST: '127.0.0.1' };
   console_ = startConsole({ clickhouse: engine.clickhouse, settings, registry, logger, clock: systemClock });
-  const { routes, openRoutes } = console_;
-  service = await startService(engine.clickhouse, engine.dataDir, {}, { registry, routes, openRoutes });
+  const context = { clickhouse: engine.clickhouse, settings: readSettings({}), logger };
+  const routes = [...console_.routes, ...commandRoutes(context, [keysCommand])];
+  service = await startService(engine.clickhouse, engine.dataDir, {}, { registry, routes });
 });
 afterAll(async () => {
   for (const v of visits) await v.close();
@@ -260,8 +264,8 @@ describe('Explore', () => {
 
 describe('dead letters', () => {
   /** A page with a replay under way: its later lists, and what ends the replay. */
-  async function replaying(): Promise<{ page: Page; listed: string[]; end: () => Promise<void> }> {
-    const listed: string[] = [];
+  async function replaying(): Promise<{ page: Page; listed: { open: boolean }[]; end: () => Promise<void> }> {
+    const listed: { open: boolean }[] = [];
     const answer = Promise.withResolvers<void>();
     const { page } = await open('#/dead-letters?topic=a&open=true', { key: API_KEY }, async (fresh) => {
       await fresh.route('**/api/status*', async (route) => {
@@ -269,23 +273,25 @@ describe('dead letters', () => {
         const { result } = (await response.json()) as { result: Status };
         await json(route, { result: { ...result, system: { ...result.system, dead_letter_totals: null } } });
       });
-      await fresh.route(/\/api\/dead-letters\?/, async (route) => {
-        const { searchParams } = new URL(route.request().url());
-        listed.push(searchParams.toString());
+      await fresh.route('**/api/commands/dead-letters', async (route) => {
+        const args = route.request().postDataJSON() as { action: string; filter: { topic: string; open: boolean } };
+        if (args.action === 'replay_all') {
+          await answer.promise;
+          return await json(route, { result: { replayed: { stored: 1 }, next: null } });
+        }
+        listed.push(args.filter);
         const place = { incarnation: 1, partition: 0, offset: 0, replayed_at: null };
-        const letter = { ...place, topic: searchParams.get('topic'), reason: 'not_json', detail: '' };
-        await json(route, { result: [letter], next: null });
-      });
-      await fresh.route('**/api/dead-letters/replay', async (route) => {
-        await answer.promise;
-        await json(route, { result: { stored: 1 }, next: null });
+        const letter = { ...place, topic: args.filter.topic, reason: 'not_json', detail: '' };
+        await json(route, { result: { dead_letters: [letter], next: null } });
       });
     });
     await page.getByRole('button', { name: 'Open a 0 0' }).waitFor();
     await page.getByRole('button', { name: 'Replay all of a' }).click();
     await page.getByRole('button', { name: 'Stop' }).waitFor();
     const end = async (): Promise<void> => {
-      const answered = page.waitForResponse('**/api/dead-letters/replay');
+      const answered = page.waitForResponse(
+        (response) => response.request().postData()?.includes('replay_all') === true,
+      );
       answer.resolve();
       await (await answered).finished();
       await drawn(page);
@@ -309,11 +315,11 @@ describe('dead letters', () => {
   test('are listed again after a replay as they are filtered by then', async () => {
     const { page, listed, end } = await replaying();
     await page.getByLabel('only those that were not replayed').click();
-    await waitFor(() => listed.at(-1)!.includes('open=false'), 5_000, 'the list with the others');
+    await waitFor(() => !listed.at(-1)!.open, 5_000, 'the list with the others');
     const before = listed.length;
     await end();
     await waitFor(() => listed.length > before, 5_000, 'the list after the replay');
-    expect(listed.at(-1)).toContain('open=false');
+    expect(listed.at(-1)).toMatchObject({ open: false });
     await page.unrouteAll({ behavior: 'ignoreErrors' });
   });
 });

@@ -19,7 +19,7 @@ const { dataDir, topic, step, schemasDir } = JSON.parse(process.argv[2]!) as {
 };
 const clickhouse = await openEmbedded({ dataDir, logger: createLogger('fatal') });
 const settings = readSettings({ AVRO_SCHEMAS_DIR: schemasDir });
-const outcomes = await replayAll(
+const { replayed } = await replayAll(
   {
     clickhouse: withKill(clickhouse),
     decoders: createDecoders(settings, systemClock),
@@ -31,7 +31,7 @@ const outcomes = await replayAll(
   { topic },
 );
 await clickhouse.close();
-process.stdout.write(JSON.stringify(outcomes));
+process.stdout.write(JSON.stringify(replayed));
 
 function reached(at: ReplayStep): void {
   if (at === step) process.kill(process.pid, 'SIGKILL');

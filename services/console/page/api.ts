@@ -114,6 +114,16 @@ function refusalOf(text: string): Refusal {
   }
 }
 
+/** Runs an operators' command with these arguments. Returns its result. */
+export async function runCommand<T>(name: string, args: object, signal?: AbortSignal): Promise<T> {
+  const answer = await callJson<{ readonly result: T }>(`/api/commands/${name}`, {
+    method: 'POST',
+    body: args,
+    signal,
+  });
+  return answer.result;
+}
+
 /** Returns the body of a successful answer. */
 export async function callJson<T>(path: string, options: Call = {}): Promise<T> {
   return JSON.parse((await call(path, options)).text) as T;

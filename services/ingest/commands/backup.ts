@@ -2,8 +2,8 @@ import { form, type Command } from '../../../common/command/command.ts';
 import { BACKUP_NAME, createBackup, restoreBackup, type BackupResult } from '../copies/backup.ts';
 
 type Args =
-  | { readonly do: 'create'; readonly place: string; readonly base?: string }
-  | { readonly do: 'restore'; readonly place: string; readonly database?: string };
+  | { readonly action: 'create'; readonly place: string; readonly base?: string }
+  | { readonly action: 'restore'; readonly place: string; readonly database?: string };
 
 const BACKUP = { type: 'string', pattern: BACKUP_NAME.source };
 
@@ -13,14 +13,13 @@ export const backupCommand: Command<Args, BackupResult> = {
 setting; if none runs, the command does.
 Before, stop npm start (the command then opens the data folder itself), or the services ingest and rollup.
 After a restore, ingest continues where the ledger ends. It reads what came after the backup from Kafka again, once.`,
-  by: 'do',
   forms: {
     create: form({
       help: 'backs everything up; with --base only what that backup lacks',
       words: ['PLACE/NAME'],
       options: { base: { value: 'PLACE/NAME' } },
       schema: { properties: { place: BACKUP, base: BACKUP }, required: ['place'] },
-      read: ({ base }, [place]): Args => ({ do: 'create', place, ...(base !== undefined && { base }) }),
+      read: ({ base }, [place]): Args => ({ action: 'create', place, ...(base !== undefined && { base }) }),
     }),
     restore: form({
       help: 'restores into an empty database; NAME is its name where the backup was taken (embedded: sluice)',
@@ -30,14 +29,18 @@ After a restore, ingest continues where the ledger ends. It reads what came afte
         properties: { place: BACKUP, database: { type: 'string', pattern: '^[A-Za-z0-9_-]{1,100}$' } },
         required: ['place'],
       },
-      read: ({ database }, [place]): Args => ({ do: 'restore', place, ...(database !== undefined && { database }) }),
+      read: ({ database }, [place]): Args => ({
+        action: 'restore',
+        place,
+        ...(database !== undefined && { database }),
+      }),
     }),
   },
 
-  mayCreate: (args) => args.do === 'restore',
+  mayCreate: (args) => args.action === 'restore',
   run: async ({ clickhouse, settings, logger }, args) => {
     const context = { clickhouse, logger, places: settings.BACKUP_PLACES };
-    if (args.do === 'create') return await createBackup(context, args);
+    if (args.action === 'create') return await createBackup(context, args);
     return await restoreBackup(context, args, settings.RAW_RETENTION_DAYS);
   },
 

@@ -8,19 +8,19 @@ import { deadLettersCommand } from './dead-letters.ts';
 const read = (words: string): unknown => argsOf(deadLettersCommand, ...words.split(' '));
 
 test('a command line becomes the arguments of its action', () => {
-  expect(read('list')).toEqual({ do: 'list', filter: {}, limit: 1_000 });
+  expect(read('list')).toEqual({ action: 'list', filter: {}, limit: 1_000 });
   expect(read('list --topic t --reason too_large --open --limit 5')).toEqual({
-    do: 'list',
+    action: 'list',
     filter: { topic: 't', reason: 'too_large', open: true },
     limit: 5,
   });
   expect(read('show t 0 123456789012345678')).toEqual({
-    do: 'show',
+    action: 'show',
     at: { topic: 't', partition: 0, offset: '123456789012345678' },
   });
-  expect(read('replay t 0 1')).toEqual({ do: 'replay', at: { topic: 't', partition: 0, offset: '1' } });
+  expect(read('replay t 0 1')).toEqual({ action: 'replay', at: { topic: 't', partition: 0, offset: '1' } });
   expect(read('replay --topic t --reason unknown_schema')).toEqual({
-    do: 'replay_all',
+    action: 'replay_all',
     filter: { topic: 't', reason: 'unknown_schema' },
   });
 });
@@ -45,4 +45,11 @@ test('a misspelt reason is refused with the list of reasons, because it would fi
 test('docs/producers.md has every reason', () => {
   const page = readFileSync(new URL('../../../docs/producers.md', import.meta.url), 'utf8');
   for (const reason of reasons) expect(page).toContain(`\`${reason}\``);
+});
+
+test('--json has every offset as a number, and says whether there are more', () => {
+  const letter = { topic: 't', partition: 0, offset: 7 } as never;
+  const next = { topic: 't', incarnation: 0, partition: 0, offset: '7' };
+  const json = (of: typeof next | null): unknown => deadLettersCommand.json?.({ dead_letters: [letter], next: of });
+  expect([json(null), json(next)]).toEqual([{ dead_letters: [letter] }, { dead_letters: [letter], more: true }]);
 });

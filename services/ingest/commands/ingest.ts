@@ -14,7 +14,6 @@ export const ingestCommand: Command<Args, Result> = {
   name: 'ingest',
   about:
     'Without words: the service, which writes Kafka into the raw tables (npm run ingest); it takes --check-config.',
-  by: 'action',
   forms: {
     paused: form({
       help: 'shows partitions that are paused because too many of their last messages were bad',

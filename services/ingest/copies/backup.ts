@@ -15,7 +15,6 @@ import { identifier, quote } from '../../../common/clickhouse/sql.ts';
 import { folderIn, type BackupPlaces } from '../../../common/config/backup-places.ts';
 import { StartError } from '../../../common/errors.ts';
 import type { Logger } from '../../../common/logger.ts';
-import { makeFolder } from '../../../common/make-folder.ts';
 import { reconcile } from '../reconcile.ts';
 import { assertQuiescent, assertQuiescentSince } from './quiescence.ts';
 import { CLAIMS, LAST } from './shares.ts';
@@ -76,9 +75,10 @@ function placeOf(places: BackupPlaces, backup: string): ReturnType<typeof folder
 }
 
 /**
- * The whole database into one backup: raw tables, dead letters, ledger, rollups, keys. Each of several shards writes its
- * own tables, and the first one also those that all share. Ingest has to stand still from its beginning to its end,
- * which is checked: the tables are read one after the other. `base`: the backup that this one adds to. Throws StartError.
+ * The whole database into one backup: raw tables, dead letters, ledger, rollups, keys. Each of several shards writes
+ * its own tables, and the first one also those that all share. Ingest has to stand still from its beginning to its end,
+ * which is checked: the tables are read one after the other. `base`: the backup that this one adds to. Throws
+ * StartError.
  */
 export async function createBackup(
   context: BackupContext,
@@ -87,7 +87,6 @@ export async function createBackup(
   const { clickhouse, places } = context;
   for (const name of base === undefined ? [place] : [place, base]) placeOf(places, name);
   const before = await assertQuiescent(clickhouse, 'a backup');
-  makePlaceFolder(clickhouse, places, place);
   const [first] = shardsOf(clickhouse);
   const written = await onShards(clickhouse, shardsOf(clickhouse), async (shard, name) => {
     const tables = `DATABASE ${identifier(await databaseOf(shard))}${except(shard === first ? [] : [...SHARED_TABLES])}`;
@@ -187,22 +186,6 @@ function sum(written: readonly Written[]): Written {
     files: written.reduce((all, { files }) => all + files, 0),
     bytes: written.reduce((all, { bytes }) => all + bytes, 0),
   };
-}
-
-/**
- * The folder of a place, for its owner only. What the embedded engine writes into it has the modes that the process's
- * umask leaves.
- */
-function makePlaceFolder(clickhouse: ClickHouse, places: BackupPlaces, backup: string): void {
-  const name = backup.split('/')[0]!;
-  const place = places[name]!;
-  if (clickhouse.where !== 'embedded' || place.engine !== 'File') return;
-  try {
-    makeFolder(place.args[0]!, 0o700);
-  } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    throw new StartError(`the folder of the place ${name} cannot be made (${code})`, { cause: error });
-  }
 }
 
 /**

@@ -1,25 +1,19 @@
-import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
 import { systemClock } from '../../../common/clock.ts';
 import { form, type Command } from '../../../common/command/command.ts';
 import { UsageError } from '../../../common/errors.ts';
 import { checkDefinitions } from '../definition/check.ts';
-import { describe, type Definition } from '../definition/definition.ts';
+import { describe } from '../definition/definition.ts';
 import { foldersOf, readDefinitions } from '../definition/definition-files.ts';
-import { ApiError } from '../../../common/http/errors.ts';
+import { ApiError, wordsOf } from '../../../common/http/errors.ts';
 import { elements, members } from '../../../common/json-text.ts';
 import { readParams } from '../definition/params.ts';
 import { limitsOf, runQuery } from '../answer/query.ts';
 
 type Args =
-  | { readonly action: 'list' }
   | { readonly action: 'check' }
   | { readonly action: 'run'; readonly endpoint: string; readonly parameters: Readonly<Record<string, string>> };
 
-type Listed = Pick<Definition, 'name' | 'id' | 'description'> & {
-  readonly [names in 'parameters' | 'columns']: readonly string[];
-};
 type Result =
-  | { readonly endpoints: readonly Listed[] }
   | { readonly checked: readonly string[]; readonly mistakes: string }
   /** rows as JSON text, so no digit changes on the way */
   | { readonly rows: readonly string[]; readonly truncated: boolean };
@@ -27,9 +21,7 @@ type Result =
 export const endpointsCommand: Command<Args, Result> = {
   name: 'endpoints',
   about: 'For instance: npm run endpoints -- run logs.all --project abcdefghijklmnopqrst --project_tier PRO',
-  by: 'action',
   forms: {
-    list: form({ help: 'lists what is served', read: (): Args => ({ action: 'list' }) }),
     check: form({
       help: 'checks every definition, also of ENDPOINTS_DIR, against ClickHouse',
       read: (): Args => ({ action: 'check' }),
@@ -51,17 +43,6 @@ export const endpointsCommand: Command<Args, Result> = {
 
   async run({ clickhouse, settings }, args) {
     const definitions = readDefinitions(foldersOf(settings));
-    if (args.action === 'list') {
-      return {
-        endpoints: definitions.all.map((d) => ({
-          name: d.name,
-          id: d.id,
-          description: d.description,
-          parameters: d.parameters.map((p) => p.name),
-          columns: d.columns.map((c) => c.name),
-        })),
-      };
-    }
     if (args.action === 'check') {
       // 60 UNKNOWN_TABLE if there is no schema yet, which is no mistake of a definition
       await clickhouse.read({ sql: 'SELECT 1 FROM batches LIMIT 0', format: 'Null' });
@@ -71,7 +52,7 @@ export const endpointsCommand: Command<Args, Result> = {
     const definition = definitions.find(args.endpoint);
     if (definition === undefined) throw new UsageError(`there is no endpoint ${args.endpoint}`);
     const read = readParams(definition, new URLSearchParams(args.parameters));
-    if ('mistakes' in read) throw new UsageError(read.mistakes.map((m) => `${m.parameter} ${m.message}`).join('; '));
+    if ('mistakes' in read) throw new UsageError(wordsOf(read.mistakes));
     try {
       const { body, truncated } = await runQuery(clickhouse, {
         definition,
@@ -83,26 +64,14 @@ export const endpointsCommand: Command<Args, Result> = {
       });
       return { rows: elements(members(body.toString(), ['result']).get('result') ?? '[]'), truncated };
     } catch (error) {
-      if (error instanceof ApiError && error.status < 500)
-        throw new UsageError(
-          [
-            error.message,
-            ...error.mistakes.map((m) => ('parameter' in m ? `${m.parameter} ${m.message}` : m.message)),
-          ].join('; '),
-        );
+      if (!(error instanceof ApiError)) throw error;
+      if (error.mistakes.length > 0) throw new UsageError(wordsOf(error.mistakes));
       // the operator is asking, so ClickHouse's message is shown
-      throw error instanceof ApiError && error.cause instanceof ClickHouseError ? error.cause : error;
+      throw error.cause ?? error;
     }
   },
 
   print(result) {
-    if ('endpoints' in result)
-      return result.endpoints
-        .map(
-          (e) =>
-            `${e.name}  ${e.id}\n  ${e.description}\n  parameters: ${e.parameters.join(', ')}\n  columns: ${e.columns.join(', ')}\n`,
-        )
-        .join('');
     if ('checked' in result)
       return result.mistakes === ''
         ? `${result.checked.length} endpoints are fine: ${result.checked.join(', ')}\n`

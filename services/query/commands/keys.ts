@@ -1,9 +1,8 @@
 import { systemClock } from '../../../common/clock.ts';
 import { wholeNumber } from '../../../common/command/arguments.ts';
 import { form, type Command } from '../../../common/command/command.ts';
-import type { Settings } from '../../../common/config/settings.ts';
 import { UsageError } from '../../../common/errors.ts';
-import { foldersOf, readDefinitions } from '../definition/definition-files.ts';
+import { wordsOf } from '../../../common/http/errors.ts';
 import {
   createKey,
   DEFAULT_OVERLAP_SECONDS,
@@ -24,8 +23,8 @@ type Args =
   | { readonly action: 'revoke'; readonly id: string }
   | { readonly action: 'rotate'; readonly id: string; readonly overlapSeconds: number };
 type Result =
-  | { readonly created: CreatedKey; readonly missingEndpoints: readonly string[] }
-  | { readonly rotated: RotatedKey }
+  | CreatedKey
+  | RotatedKey
   | { readonly keys: readonly ListedKey[] }
   | { readonly revoked: string }
   | { readonly unknown: string };
@@ -38,25 +37,10 @@ function all(values: readonly string[]): string[] {
   return values.flatMap((value) => value.split(',').map((part) => part.trim()));
 }
 
-/**
- * Returns the endpoints that scopes name, but no definition has. They may come later, so a key may name them. None if
- * definitions are wrong: `npm run endpoints -- check` says so.
- */
-function missingEndpoints(settings: Settings, scopes: readonly string[]): string[] {
-  const named = scopes.filter((scope) => scope.startsWith('query:')).map((scope) => scope.slice('query:'.length));
-  if (named.length === 0) return [];
-  try {
-    const { all } = readDefinitions(foldersOf(settings));
-    return named.filter((name) => !all.some((definition) => definition.name === name));
-  } catch {
-    return [];
-  }
-}
-
 /** Returns the key that the arguments describe. Throws UsageError with every mistake in them. */
 function newKeyOf({ action: _, ...given }: Args, now: number): NewKey {
   const read = readNewKey(given, now);
-  if ('mistakes' in read) throw new UsageError(read.mistakes.map((m) => `${m.parameter} ${m.message}`).join('; '));
+  if ('mistakes' in read) throw new UsageError(wordsOf(read.mistakes));
   return read.key;
 }
 
@@ -70,7 +54,6 @@ export const keysCommand: Command<Args, Result> = {
   about: `  --scope    query (all endpoints), query:<endpoint>, ingest, admin (all); repeated or with commas
   --project  the key sees only these; repeated or with commas
   --expires  an instant such as 2027-01-01T00:00:00Z`,
-  by: 'action',
   forms: {
     create: form({
       help: 'creates a key and prints it, this once',
@@ -114,27 +97,22 @@ export const keysCommand: Command<Args, Result> = {
     }),
   },
 
-  async run({ clickhouse, settings }, args) {
+  async run({ clickhouse }, args) {
     const now = systemClock();
     if (args.action === 'list') return { keys: await listKeys(clickhouse, now) };
     if (args.action === 'rotate') {
       const rotated = await rotateKey(clickhouse, args.id, args.overlapSeconds, now);
-      return rotated === undefined ? { unknown: args.id } : { rotated };
+      return rotated ?? { unknown: args.id };
     }
     if (args.action === 'revoke')
       return (await revokeKey(clickhouse, args.id, now)) ? { revoked: args.id } : { unknown: args.id };
-    const key = newKeyOf(args, now);
-    const missing = missingEndpoints(settings, key.scopes);
-    return { created: await createKey(clickhouse, key, now), missingEndpoints: missing };
+    return await createKey(clickhouse, newKeyOf(args, now), now);
   },
 
   print(result) {
-    if ('created' in result) {
-      const { created, missingEndpoints: missing } = result;
-      return `${created.key}\n(shown this once; id ${created.id})\n${missing.map((name) => `there is no endpoint ${name} yet: neither a built-in one nor one in ENDPOINTS_DIR\n`).join('')}`;
-    }
-    if ('rotated' in result)
-      return `${result.rotated.key}\n(shown this once; id ${result.rotated.id}; the key ${result.rotated.replaces.id} ends at ${result.rotated.replaces.expires_at})\n`;
+    if ('replaces' in result)
+      return `${result.key}\n(shown this once; id ${result.id}; the key ${result.replaces.id} ends at ${result.replaces.expires_at})\n`;
+    if ('key' in result) return `${result.key}\n(shown this once; id ${result.id})\n`;
     if ('revoked' in result) return `revoked ${result.revoked}: it stops working within 10 s\n`;
     if ('unknown' in result) return `there is no key ${result.unknown}\n`;
     if (result.keys.length === 0) return 'no keys besides the first one\n';
@@ -145,6 +123,6 @@ export const keysCommand: Command<Args, Result> = {
       )
       .join('');
   },
+  audit: (result) => ('key' in result ? { created_id: result.id } : {}),
   exitCode: (result) => ('unknown' in result ? 1 : 0),
-  json: (result) => ('created' in result ? result.created : 'rotated' in result ? result.rotated : result),
 };

@@ -78,12 +78,13 @@ export function assertMayCall(key: Key, definition: Definition | undefined): ass
     throw new ApiError('forbidden', 'the key is limited to projects, and this endpoint has no project');
 }
 
-/** A project reference. As a pattern it matches only URLs of that project; a shorter name would match everybody's. */
+/** A project reference. As a pattern it matches only URLs that contain it; a shorter name would match everybody's. */
 const REFERENCE = /^[a-z]{20}$/;
 
 /**
  * Throws ApiError unless the key may see the project that a call names. The value must be one of its projects, byte for
- * byte. If the endpoint takes it as a pattern, it must also be a literal reference.
+ * byte. If the endpoint takes it as a pattern, it must also be a literal reference. An absent or
+ * empty value passes: the parameter is required, so params.ts refuses it.
  */
 export function assertMaySee(key: Key, definition: Definition, given: readonly string[]): void {
   if (key.projects.length === 0 || definition.project === undefined) return;

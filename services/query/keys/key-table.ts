@@ -57,23 +57,17 @@ export function randomKey(): string {
   return `sluice_${randomBytes(32).toString('base64url')}`;
 }
 
-/** Returns the members of a JSON object (any other value has none), and a mistake for each that is not known. */
-function fieldsOf(
-  given: unknown,
-  known: readonly string[],
-): { isObject: boolean; fields: Record<string, unknown>; mistakes: ParameterMistake[] } {
-  const isObject = typeof given === 'object' && given !== null && !Array.isArray(given);
-  const fields = isObject ? (given as Record<string, unknown>) : {};
-  const unknown = Object.keys(fields).filter((name) => !known.includes(name));
-  return { isObject, fields, mistakes: unknown.map((parameter) => ({ parameter, message: 'is not known' })) };
-}
+const NEW_KEY_FIELDS = ['name', 'scopes', 'projects', 'expires_at'];
 
 /** Returns what a caller sent to create a key, or every mistake in it. */
 export function readNewKey(given: unknown, now: number): { key: NewKey } | { mistakes: ParameterMistake[] } {
-  const { fields, mistakes } = fieldsOf(given, ['name', 'scopes', 'projects', 'expires_at']);
+  const isObject = typeof given === 'object' && given !== null && !Array.isArray(given);
+  const fields = isObject ? (given as Record<string, unknown>) : {};
+  const mistakes: ParameterMistake[] = [];
   const wrong = (parameter: string, message: string): void => {
     mistakes.push({ parameter, message });
   };
+  for (const field of Object.keys(fields)) if (!NEW_KEY_FIELDS.includes(field)) wrong(field, 'is not known');
   const name = fields['name'];
   if (typeof name !== 'string' || name.trim() === '' || name.length > 200 || /\p{Cc}|\p{Cs}/u.test(name))
     wrong('name', 'must be a text of 1 to 200 characters, none of them a control character');
@@ -211,14 +205,4 @@ export async function noteUses(
     sql: USE,
     params: { ids: uses.map(([id]) => id), ats: uses.map(([, at]) => at) },
   });
-}
-
-/** Returns what a caller sent to rotate a key, or what is wrong with it. */
-export function readOverlap(given: unknown): { seconds: number } | { mistakes: ParameterMistake[] } {
-  const { isObject, fields, mistakes } = fieldsOf(given, ['overlap_seconds']);
-  const { overlap_seconds: seconds = isObject ? DEFAULT_OVERLAP_SECONDS : undefined } = fields;
-  if (typeof seconds !== 'number' || !Number.isInteger(seconds) || seconds < 0 || seconds > LONGEST_OVERLAP_SECONDS) {
-    mistakes.push({ parameter: 'overlap_seconds', message: `must be an integer from 0 to ${LONGEST_OVERLAP_SECONDS}` });
-  }
-  return mistakes.length > 0 ? { mistakes } : { seconds: Number(seconds) };
 }

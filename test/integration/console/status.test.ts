@@ -1,10 +1,11 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { INTEGERS_AS_TEXT, select } from '../../../common/clickhouse/clickhouse.ts';
+import { commandRoutes } from '../../../common/command/command-routes.ts';
 import { readSettings } from '../../../common/config/settings.ts';
 import { createRegistry } from '../../../common/metrics.ts';
 import { startConsole, type Console } from '../../../services/console/console.ts';
 import type { Status } from '../../../services/console/wire.ts';
-import { deadLetterRoutes } from '../../../services/ingest/commands/dead-letter-routes.ts';
+import { deadLettersCommand } from '../../../services/ingest/commands/dead-letters.ts';
 import { createIngestMetrics } from '../../../services/ingest/metrics.ts';
 import type { QueryService } from '../../../services/query/service.ts';
 import { whenOpen } from '../../../services/query/when-open.ts';
@@ -22,8 +23,10 @@ import {
   type Reply,
 } from '../query/service.ts';
 
-// What /api/status and /api/dead-letters say equals the tables, on every engine, whether ingest runs in the process or
-// elsewhere.
+const COMMAND = '/api/commands/dead-letters';
+
+// What /api/status and the command dead-letters say equals the tables, on every engine, whether ingest runs in the
+// process or elsewhere.
 describe.each(modes)('beside the engine %s', (mode) => {
   let engine: Engine;
   let service: QueryService;
@@ -48,11 +51,10 @@ describe.each(modes)('beside the engine %s', (mode) => {
     now = at;
     const settings = readSettings({ API_KEY, PORT: '0', DATA_DIR: engine.dataDir });
     const notConnected = whenOpen(new Promise(() => undefined));
-    const [{ documented: _, ...list } = expect.fail()] = deadLetterRoutes({
-      clickhouse: notConnected,
-      settings,
-      logger,
-    });
+    const context = { clickhouse: engine.clickhouse, settings, logger };
+    const [{ documented: _, ...early } = expect.fail()] = commandRoutes({ ...context, clickhouse: notConnected }, [
+      deadLettersCommand,
+    ]);
     console_ = startConsole({ clickhouse: engine.clickhouse, settings, registry, logger, clock: () => now });
     service = await startService(
       engine.clickhouse,
@@ -62,10 +64,9 @@ describe.each(modes)('beside the engine %s', (mode) => {
         registry,
         routes: [
           ...console_.routes,
-          ...deadLetterRoutes({ clickhouse: engine.clickhouse, settings, logger }),
-          { ...list, path: '/api/not-connected' },
+          ...commandRoutes(context, [deadLettersCommand]),
+          { ...early, path: '/api/not-connected' },
         ],
-        openRoutes: console_.openRoutes,
       },
     );
     await ledger('edge_logs', 0, 500, 20);
@@ -247,27 +248,31 @@ describe.each(modes)('beside the engine %s', (mode) => {
       system: null,
       key: { id: made.id, name: 'some', scopes: ['query:logs.all'], projects: ['p'], expires_at: null },
     });
-    for (const path of ['/api/dead-letters', '/api/dead-letters/auth_logs/0/0'])
-      expect((await get(path, made.key)).error).toMatchObject({ code: 'forbidden' });
+    const asked = { method: 'POST', headers: { 'x-api-key': made.key }, body: '{}' };
+    expect((await send(service.address, COMMAND, asked)).error).toMatchObject({ code: 'forbidden' });
     expect((await send(service.address, '/api/status')).error).toMatchObject({ code: 'unauthorized' });
   });
 
+  const command = async (args: unknown): Promise<unknown> => {
+    const { result, error } = JSON.parse((await post(COMMAND, args)).text) as { result?: unknown; error?: unknown };
+    return result ?? { error };
+  };
+
   test('dead letters are listed by pages, shown with their bytes, and what cannot be replayed says why', async () => {
     const offsets: number[] = [];
-    let next: string | null = '';
+    let after: unknown;
     do {
-      const page = JSON.parse((await get(`/api/dead-letters?topic=auth_logs&limit=15&after=${next}`)).text) as {
-        result: { offset: number; partition: number; reason: string }[];
-        next: string | null;
+      const page = (await command({ action: 'list', filter: { topic: 'auth_logs' }, limit: 15, after })) as {
+        dead_letters: { offset: number; partition: number; reason: string }[];
+        next: object | null;
       };
-      offsets.push(...page.result.map((l) => l.offset));
-      next = page.next;
-    } while (next !== null);
+      offsets.push(...page.dead_letters.map((l) => l.offset));
+      after = page.next;
+    } while (after !== null);
     expect(offsets).toEqual(Array.from({ length: 40 }, (_, i) => i));
-    const { result } = JSON.parse((await get('/api/dead-letters/auth_logs/0/7')).text) as {
-      result: { value_base64: string };
-    };
-    expect(result).toMatchObject({
+    const at = { topic: 'auth_logs', partition: 0, offset: '7' };
+    const letter = (await command({ action: 'show', at })) as { value_base64: string };
+    expect(letter).toMatchObject({
       topic: 'auth_logs',
       partition: 0,
       offset: 7,
@@ -275,26 +280,12 @@ describe.each(modes)('beside the engine %s', (mode) => {
       key_base64: null,
       headers: [],
     });
-    expect(Buffer.from(result.value_base64, 'base64').toString()).toBe('[7]');
-    expect(
-      JSON.parse((await post('/api/dead-letters/replay', { topic: 'auth_logs', partition: 0, offset: 7 })).text),
-    ).toEqual({ result: { not_an_event: 1 }, next: null });
-    const all = JSON.parse(
-      (await post('/api/dead-letters/replay', { topic: 'auth_logs', reason: 'malformed_json', limit: 10 })).text,
-    ) as { result: unknown; next: string };
-    expect(all).toEqual({ result: { malformed_json: 10 }, next: expect.any(String) as string });
-    expect(
-      JSON.parse(
-        (
-          await post('/api/dead-letters/replay', {
-            topic: 'auth_logs',
-            reason: 'malformed_json',
-            limit: 10,
-            after: all.next,
-          })
-        ).text,
-      ),
-    ).toEqual({ result: { malformed_json: 5 }, next: null });
+    expect(Buffer.from(letter.value_base64, 'base64').toString()).toBe('[7]');
+    expect(await command({ action: 'replay', at })).toEqual({ replayed: { not_an_event: 1 }, next: null });
+    const all = { action: 'replay_all', filter: { topic: 'auth_logs', reason: 'malformed_json' }, limit: 10 };
+    const some = (await command(all)) as { next: object };
+    expect(some).toEqual({ replayed: { malformed_json: 10 }, next: { incarnation: 1, ...at, offset: '34' } });
+    expect(await command({ ...all, after: some.next })).toEqual({ replayed: { malformed_json: 5 }, next: null });
   });
 
   test('of a topic that was recreated, the letter of a row of the list is shown and replayed, not that of its last life', async () => {
@@ -309,63 +300,55 @@ describe.each(modes)('beside the engine %s', (mode) => {
       });
     // the batch of the second life is not finished
     await ledger('realtime_logs', 0, 1, 1);
-    const shown = async (query: string): Promise<unknown> => {
-      const { result } = JSON.parse((await get(`/api/dead-letters/realtime_logs/0/0${query}`)).text) as {
-        result: { incarnation: number; value_base64: string };
+    const at = { topic: 'realtime_logs', partition: 0, offset: '0' };
+    const shown = async (life: object): Promise<unknown> => {
+      const letter = (await command({ action: 'show', at: { ...at, ...life } })) as {
+        incarnation: number;
+        value_base64: string;
       };
-      return [result.incarnation, Buffer.from(result.value_base64, 'base64').toString()];
+      return [letter.incarnation, Buffer.from(letter.value_base64, 'base64').toString()];
     };
-    expect(await shown('?incarnation=1')).toEqual([1, '[1]']);
-    expect(await shown('?incarnation=2')).toEqual([2, '[2]']);
-    expect(await shown('')).toEqual([2, '[2]']);
-    const replayed = async (more: object): Promise<unknown> =>
-      JSON.parse(
-        (await post('/api/dead-letters/replay', { topic: 'realtime_logs', partition: 0, offset: 0, ...more })).text,
-      );
-    expect(await replayed({ incarnation: 1 })).toEqual({ result: { not_an_event: 1 }, next: null });
-    expect(await replayed({ incarnation: 2 })).toEqual({ result: { unfinished: 1 }, next: null });
-    expect(await replayed({ incarnation: 3 })).toMatchObject({ error: { code: 'not_found' } });
+    expect(await shown({ incarnation: 1 })).toEqual([1, '[1]']);
+    expect(await shown({ incarnation: 2 })).toEqual([2, '[2]']);
+    expect(await shown({})).toEqual([2, '[2]']);
+    const replayed = (incarnation: number): Promise<unknown> =>
+      command({ action: 'replay', at: { ...at, incarnation } });
+    expect(await replayed(1)).toEqual({ replayed: { not_an_event: 1 }, next: null });
+    expect(await replayed(2)).toEqual({ replayed: { unfinished: 1 }, next: null });
+    expect(await replayed(3)).toMatchObject({ error: { code: 'conflict' } });
   });
 
-  test.each([
-    [
-      '/api/dead-letters?reason=bad&limit=0&after=x&open=maybe',
-      'invalid_parameter',
-      ['reason', 'open', 'limit', 'after'],
-    ],
-    ['/api/dead-letters?limit=2&limit=3&%6cimit=4&topic=a&topic=a&x=1&x=2', 'invalid_parameter', ['topic', 'limit']],
-    ['/api/dead-letters?limit=0x10', 'invalid_parameter', ['limit']],
-    ['/api/status?since=1&since=1', 'invalid_parameter', ['since']],
-    ['/api/dead-letters/auth_logs/0/999999', 'not_found', []],
-    ['/api/dead-letters/auth_logs/x/1', 'not_found', []],
-    ['/api/dead-letters/auth_logs/0/7?incarnation=2', 'not_found', []],
-    ['/api/dead-letters/auth_logs/0/7?incarnation=x', 'invalid_parameter', ['incarnation']],
-    [`/api/dead-letters/auth_logs/0/7?incarnation=${2 ** 32}`, 'invalid_parameter', ['incarnation']],
-    ['/api/dead-letters/auth_logs/0/7?incarnation=1&incarnation=2', 'invalid_parameter', ['incarnation']],
-  ])('%s is refused as %s', async (path, code, wrong) => {
-    const { error } = await get(path);
-    expect({ code: error.code, wrong: (error.errors ?? []).map((e) => e.parameter) }).toEqual({ code, wrong });
+  test('of status, a parameter that is given twice is refused', async () => {
+    const { error } = await get('/api/status?since=1&since=1');
+    expect([error.code, error.errors?.map((e) => e.parameter)]).toEqual(['invalid_parameter', ['since']]);
   });
 
-  test.each([
+  const letter = { topic: 'auth_logs', partition: 0, offset: '7' };
+  test.each<[string | object, string]>([
     ['{', 'invalid_request'],
     ['[]', 'invalid_request'],
-    ['{}', 'invalid_parameter'],
-    ['{"topic":"t","offset":1}', 'invalid_parameter'],
-    ['{"topic":"t","partition":0,"offset":-1}', 'invalid_parameter'],
+    [{ action: 'list', filter: { reason: 'bad' }, limit: 1 }, 'invalid_request'],
+    [{ action: 'list', filter: { open: 'maybe' }, limit: 1 }, 'invalid_request'],
+    [{ action: 'list', filter: {}, limit: 0 }, 'invalid_request'],
+    [{ action: 'list', filter: {}, limit: 1, after: letter }, 'invalid_request'],
+    [{ action: 'show', at: { ...letter, offset: '999999' } }, 'conflict'],
+    [{ action: 'show', at: { ...letter, partition: 'x' } }, 'invalid_request'],
+    [{ action: 'show', at: { ...letter, incarnation: 2 } }, 'conflict'],
     // ClickHouse's UInt32 takes 2 ** 32 for 0, and partition 0 has a letter there
-    [`{"topic":"auth_logs","partition":${2 ** 32},"offset":7}`, 'invalid_parameter'],
-    ['{"topic":"auth_logs","partition":0,"offset":7,"incarnation":"1"}', 'invalid_parameter'],
-    ['{"topic":"auth_logs","incarnation":1}', 'invalid_parameter'],
-    ['{"topic":"t","limit":101}', 'invalid_parameter'],
-    ['{"topic":"t","limit":true}', 'invalid_parameter'],
-    ['{"topic":"t","partition":0,"offset":1}', 'not_found'],
-  ])('a replay of %s is refused as %s', async (body, code) => {
-    expect((await post('/api/dead-letters/replay', body)).error.code).toBe(code);
+    [{ action: 'show', at: { ...letter, incarnation: 2 ** 32 } }, 'invalid_request'],
+    [{ action: 'replay', at: { ...letter, partition: 2 ** 32 } }, 'invalid_request'],
+    [{ action: 'replay', at: { ...letter, incarnation: '1' } }, 'invalid_request'],
+    [{ action: 'replay', at: { topic: 't', offset: '1' } }, 'invalid_request'],
+    [{ action: 'replay', at: { ...letter, offset: '-1' } }, 'invalid_request'],
+    [{ action: 'replay', at: { ...letter, topic: 't' } }, 'conflict'],
+    [{ action: 'replay_all', filter: {} }, 'invalid_request'],
+    [{ action: 'replay_all', filter: { topic: 't' }, limit: true }, 'invalid_request'],
+  ])('the command dead-letters with %j is refused as %s', async (args, code) => {
+    expect((await post(COMMAND, args)).error.code).toBe(code);
   });
 
   test('while ClickHouse is unavailable, a route answers 503 and when to try again', async () => {
-    const { status, error, headers } = await get('/api/not-connected');
+    const { status, error, headers } = await post('/api/not-connected', { action: 'list', filter: {}, limit: 1 });
     expect([status, error.code, headers['retry-after']]).toEqual([503, 'unavailable', '5']);
   });
 

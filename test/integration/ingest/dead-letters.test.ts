@@ -1,12 +1,11 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { rows } from '../../../common/clickhouse/clickhouse.ts';
-import type { CommandContext } from '../../../common/command/command.ts';
+import { commandRoutes } from '../../../common/command/command-routes.ts';
 import { systemClock } from '../../../common/clock.ts';
 import { readSettings, type Settings } from '../../../common/config/settings.ts';
 import type { RouteRequest } from '../../../common/http/route.ts';
 import { createRegistry } from '../../../common/metrics.ts';
 import { sources } from '../../../common/sources.ts';
-import { deadLetterRoutes } from '../../../services/ingest/commands/dead-letter-routes.ts';
 import { deadLettersCommand } from '../../../services/ingest/commands/dead-letters.ts';
 import { argsOf } from '../../harness/command.ts';
 import { createDecoders, startIngest, type RunningIngest } from '../../../services/ingest/service.ts';
@@ -177,7 +176,7 @@ describe('dead letters', () => {
   });
 
   test('replay with unchanged rules stores nothing and says why', async () => {
-    expect(await replayAll(replaying, { topic })).toEqual({
+    expect((await replayAll(replaying, { topic })).replayed).toEqual({
       not_an_event: 3,
       malformed_json: 2,
       missing_project: 1,
@@ -200,7 +199,8 @@ describe('dead letters', () => {
     expect(
       await count(`(SELECT count() FROM edge_logs WHERE kafka_topic = '${topic}' AND kafka_offset = 9 AND id = 'old')`),
     ).toBe(1);
-    // of two replays at once the second ends the first, if it finds the row before its views are filled: a repair fills them
+    // of two replays at once the second ends the first, if it finds the row before its views are filled: a repair fills
+    // them
     await waitFor(async () => (await repairOpen(rollup)) === 0, 20_000, 'the repairs are done');
     expect(await count(`(SELECT sum(requests) FROM api_requests WHERE width = 3600)`)).toBe(before + 1);
     expect(await account()).toMatchObject({
@@ -213,7 +213,7 @@ describe('dead letters', () => {
     const [marked] = (await listDeadLetters(engine.clickhouse, { topic })).filter((d) => d.offset === '9');
     expect(marked!.replayed_at).toMatch(/^\d{4}-\d\d-\d\dT/);
     expect(await listDeadLetters(engine.clickhouse, { topic, open: true })).toHaveLength(7);
-    expect(await replayAll(allowed, { topic, reason: 'timestamp_out_of_range' })).toEqual({});
+    expect((await replayAll(allowed, { topic, reason: 'timestamp_out_of_range' })).replayed).toEqual({});
   });
 
   test('a replayed row that retention has dropped since is no fault of the account; one that is gone before its time is', async () => {
@@ -230,14 +230,14 @@ describe('dead letters', () => {
   });
 
   const overHttp = async (topic: string): Promise<unknown> => {
-    const context = { clickhouse: engine.clickhouse, settings: readSettings() };
-    const route = deadLetterRoutes(context as CommandContext).find(({ method }) => method === 'POST')!;
-    const request = { body: Buffer.from(JSON.stringify({ topic })), signal: new AbortController().signal };
-    const { json } = (await route.handle(request as RouteRequest)) as { json: { result: unknown } };
-    return json.result;
+    const context = { clickhouse: engine.clickhouse, settings: readSettings(), logger: testLogger };
+    const [route] = commandRoutes(context, [deadLettersCommand]);
+    const body = Buffer.from(JSON.stringify({ action: 'replay_all', filter: { topic } }));
+    const { json } = await route!.handle({ body, signal: new AbortController().signal } as RouteRequest);
+    return (json as { result: { replayed: unknown } }).result.replayed;
   };
   test.each([
-    ['the command', (topic: string) => replayAll(replaying, { topic })],
+    ['the command', async (topic: string) => (await replayAll(replaying, { topic })).replayed],
     ['HTTP', overHttp],
   ])('by %s, letters of every life of a recreated topic are replayed, also at the same offset', async (by, replay) => {
     const other = `edge_logs.lives.${by === 'HTTP' ? 'http' : 'command'}.${suffix}`;
@@ -279,10 +279,10 @@ describe('dead letters', () => {
       ],
     };
     await store.insertBatch(batch);
-    expect(await replayAll(replaying, { topic: other })).toEqual({ unfinished: 1 });
+    expect((await replayAll(replaying, { topic: other })).replayed).toEqual({ unfinished: 1 });
     expect(await count(`(SELECT count() FROM edge_logs WHERE kafka_topic = '${other}')`)).toBe(0);
     await store.writeBatch(batch);
-    expect(await replayAll(replaying, { topic: other })).toEqual({ stored: 1 });
+    expect((await replayAll(replaying, { topic: other })).replayed).toEqual({ stored: 1 });
     expect(await count(`(SELECT count() FROM edge_logs WHERE kafka_topic = '${other}')`)).toBe(1);
   });
 
@@ -314,7 +314,7 @@ describe('dead letters', () => {
     };
     await expect(replayAll(stopped, { topic: other })).rejects.toThrow('killed');
     const before = await count('(SELECT count() FROM rollup_repairs)');
-    expect(await replayAll(replaying, { topic: other })).toEqual({ stored: 1 });
+    expect((await replayAll(replaying, { topic: other })).replayed).toEqual({ stored: 1 });
     expect(await count(`(SELECT count() FROM edge_logs WHERE kafka_topic = '${other}')`)).toBe(1);
     expect(await count('(SELECT count() FROM rollup_repairs)')).toBe(before + 1);
   });

@@ -135,6 +135,6 @@ test('an announcement of which only the token is there keeps no letter from bein
     sql: `ALTER TABLE dead_letter_replays DELETE WHERE kafka_topic = '${topic}'`,
     settings: { mutations_sync: 1 },
   });
-  expect(await replayAll(replaying, { topic })).toEqual({ stored: 1 });
+  expect((await replayAll(replaying, { topic })).replayed).toEqual({ stored: 1 });
   expect(await rowsOf(topic)).toBe(1);
 });

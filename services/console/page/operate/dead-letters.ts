@@ -1,10 +1,10 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { DeadLetterPage, DeadLetterRow, DeadLetterTotal, ReplayResult } from '../../wire.ts';
-import { callJson } from '../api.ts';
+import { runCommand } from '../api.ts';
 import { outcomeText, type Zone } from '../format.ts';
 import { html, onValue, type View } from '../html.ts';
 import { Empty, Failure, Table, useWork, type Column } from '../parts.ts';
-import { addressOf, go, queryOf, type Place } from '../route.ts';
+import { addressOf, go, type Place } from '../route.ts';
 import { Letter } from './letter.ts';
 
 interface Props {
@@ -14,7 +14,7 @@ interface Props {
   readonly totals: readonly DeadLetterTotal[] | null;
 }
 
-const PAGE_LETTERS = '100';
+const PAGE_LETTERS = 100;
 
 /** Shows messages that could not be stored: which, why, their bytes, and their replay. */
 export function DeadLetters({ place, zone, totals }: Props): View {
@@ -23,25 +23,28 @@ export function DeadLetters({ place, zone, totals }: Props): View {
     reason: place.params.get('reason') ?? '',
     open: place.params.get('open') ?? 'true',
   };
-  const query = queryOf({ ...filter, limit: PAGE_LETTERS });
   const [pages, setPages] = useState<readonly DeadLetterPage[]>([]);
   const [shown, setShown] = useState<DeadLetterRow | undefined>(undefined);
   const { isBusy, error, run } = useWork();
   const load = (before: readonly DeadLetterPage[]): void =>
     void run(async (signal) => {
       setPages(before);
-      const after = before.at(-1)?.next ?? '';
-      const path = `/api/dead-letters?${query}${after === '' ? '' : `&after=${after}`}`;
-      const page = await callJson<DeadLetterPage>(path, { signal });
+      const args = {
+        action: 'list',
+        filter: chosen(filter),
+        limit: PAGE_LETTERS,
+        after: before.at(-1)?.next ?? undefined,
+      };
+      const page = await runCommand<DeadLetterPage>('dead-letters', args, signal);
       setPages([...before, page]);
     });
-  useEffect(() => load([]), [query]);
+  useEffect(() => load([]), [filter.topic, filter.reason, filter.open]);
   // another filter may be chosen before a replay ends
   const latest = useRef(load);
   latest.current = load;
   const reload = (): void => latest.current([]);
 
-  const rows = pages.flatMap((p) => p.result);
+  const rows = pages.flatMap((p) => p.dead_letters);
   return html`<h1>Dead letters</h1>
     <p class="description">
       Messages that could not be stored, with their original bytes. Replaying evaluates them again with today's rules; a
@@ -100,6 +103,11 @@ interface Filter {
   readonly topic: string;
   readonly reason: string;
   readonly open: string;
+}
+
+/** Returns the filter of a command; absent = any. */
+function chosen({ topic, reason, open }: Filter): object {
+  return { topic: topic || undefined, reason: reason || undefined, open: open === 'true' };
 }
 
 /** `known`: whose topics and reasons may be chosen. */
@@ -208,18 +216,20 @@ function ReplayAll({
     stop.current = false;
     const outcomes: Record<string, number> = {};
     let tried = 0;
-    let after: string | null = null;
+    let after: DeadLetterPage['next'] = null;
     const of = open;
     const tell = (state: Progress['state']): void =>
       setProgress({ tried, of: of === undefined ? of : Math.max(of, tried), outcomes: { ...outcomes }, state });
     try {
       tell('running');
       do {
-        const { result, next }: ReplayResult = await callJson<ReplayResult>('/api/dead-letters/replay', {
-          method: 'POST',
-          body: { topic, ...(reason !== '' && { reason }), limit: AT_A_TIME, ...(after !== null && { after }) },
+        const { replayed, next }: ReplayResult = await runCommand<ReplayResult>('dead-letters', {
+          action: 'replay_all',
+          filter: chosen({ topic, reason, open: 'true' }),
+          limit: AT_A_TIME,
+          after: after ?? undefined,
         });
-        for (const [outcome, count] of Object.entries(result)) {
+        for (const [outcome, count] of Object.entries(replayed)) {
           outcomes[outcome] = (outcomes[outcome] ?? 0) + count;
           tried += count;
         }

@@ -1,5 +1,5 @@
 import { useEffect, useState } from 'preact/hooks';
-import { callJson, call, CallError } from '../api.ts';
+import { callJson, call, CallError, runCommand } from '../api.ts';
 import { timestamp, type Zone } from '../format.ts';
 import { html, onValue, type View } from '../html.ts';
 import { Copy, Dialog, Empty, Failure, Table, TextField, useFilter, useWork, type Column } from '../parts.ts';
@@ -222,10 +222,9 @@ const OVERLAPS = [
 function Rotate({ of, onClose, onDone }: ChangeProps<CreatedKey>): View {
   const [overlap, setOverlap] = useState<string>(OVERLAPS[1][0]);
   const rotate = async (): Promise<void> => {
-    const made = await callJson<CreatedKey>(`/api/keys/${encodeURIComponent(of.id)}/rotate`, {
-      method: 'POST',
-      body: { overlap_seconds: Number(overlap) },
-    });
+    const args = { action: 'rotate', id: of.id, overlapSeconds: Number(overlap) };
+    const made = await runCommand<CreatedKey | { readonly unknown: string }>('keys', args);
+    if ('unknown' in made) throw new CallError('There is no such key.', {});
     onClose();
     onDone(made);
   };

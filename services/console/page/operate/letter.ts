@@ -1,6 +1,6 @@
 import { useEffect, useState } from 'preact/hooks';
 import type { DeadLetterBytes, DeadLetterRow, ReplayResult } from '../../wire.ts';
-import { callJson } from '../api.ts';
+import { runCommand } from '../api.ts';
 import { bytes, outcomeText, timestamp, type Zone } from '../format.ts';
 import { html, type View } from '../html.ts';
 import { Copy, Dialog, Failure, useWork } from '../parts.ts';
@@ -20,19 +20,16 @@ export function Letter({ letter, zone, onClose, onReplayed }: Props): View {
   const [outcome, setOutcome] = useState<string | undefined>(undefined);
   const loading = useWork();
   const replaying = useWork();
+  const at = { topic, incarnation, partition, offset: String(offset) };
   useEffect(() => {
-    const path = `/api/dead-letters/${encodeURIComponent(topic)}/${partition}/${offset}?incarnation=${incarnation}`;
     void loading.run(async (signal) =>
-      setContent((await callJson<{ result: DeadLetterBytes }>(path, { signal })).result),
+      setContent(await runCommand<DeadLetterBytes>('dead-letters', { action: 'show', at }, signal)),
     );
   }, [topic, incarnation, partition, offset]);
   const replay = (): Promise<void> =>
     replaying.run(async () => {
-      const { result } = await callJson<ReplayResult>('/api/dead-letters/replay', {
-        method: 'POST',
-        body: { topic, incarnation, partition, offset },
-      });
-      setOutcome(outcomeText(result));
+      const { replayed } = await runCommand<ReplayResult>('dead-letters', { action: 'replay', at });
+      setOutcome(outcomeText(replayed));
       onReplayed();
     });
   return html`<${Dialog} title=${`${topic}, partition ${partition}, offset ${offset}`} onClose=${onClose}>
