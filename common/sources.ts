@@ -50,8 +50,7 @@ export type ColumnKind =
   | 'refs';
 
 const column = (name: string, kind: ColumnKind, path: string): Column => ({ names: [name], kind, path });
-const levelAt = (path: string): readonly Column[] => [column('level', 'nullable_text', path)];
-const level = levelAt('metadata.level');
+const level = column('level', 'nullable_text', 'metadata.level');
 const statusCode = column('status_code', 'status', 'metadata.response.status_code');
 
 export const sources = [
@@ -76,7 +75,7 @@ export const sources = [
     alias: 'postgres.logs',
     description: 'database logs',
     project: 'project',
-    columns: levelAt('metadata.parsed.error_severity'),
+    columns: [column('level', 'nullable_text', 'metadata.parsed.error_severity')],
   },
   {
     name: 'function_edge_logs',
@@ -95,42 +94,42 @@ export const sources = [
     alias: 'deno-subhosting-events',
     description: 'serverless function event logs',
     project: 'metadata.project_ref',
-    columns: level,
+    columns: [level],
   },
   {
     name: 'auth_logs',
     alias: 'gotrue.logs.prod',
     description: 'authentication logs',
     project: 'project',
-    columns: level,
+    columns: [level],
   },
   {
     name: 'realtime_logs',
     alias: 'realtime.logs.prod',
     description: 'realtime logs',
     project: 'metadata.project',
-    columns: level,
+    columns: [level],
   },
   {
     name: 'storage_logs',
     alias: 'storage.logs.prod.2',
     description: 'object storage logs',
     project: 'metadata.project',
-    columns: level,
+    columns: [level],
   },
   {
     name: 'postgrest_logs',
     alias: 'postgREST.logs.prod',
     description: 'REST API layer logs',
     project: 'project',
-    columns: level,
+    columns: [level],
   },
   {
     name: 'pgbouncer_logs',
     alias: 'pgbouncer.logs.prod',
     description: 'connection pooler logs',
     project: 'project',
-    columns: level,
+    columns: [level],
   },
 ] as const satisfies readonly Source[];
 

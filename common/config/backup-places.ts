@@ -13,10 +13,9 @@ const engines = {
   S3: { min: 1, max: 3, folder: 0 },
   AzureBlobStorage: { min: 3, max: 5, folder: 2 },
 } as const;
-const NAME = /^[A-Za-z0-9_-]{1,64}$/;
 const LITERAL = String.raw`'(?:[^'\\]|\\.)*'`;
 const PLACE = new RegExp(
-  String.raw`\s*([^=,\s]*)\s*=\s*(?:(Disk|S3|AzureBlobStorage)\(\s*(${LITERAL}(?:\s*,\s*${LITERAL})*)\s*\)|(/[^,]*))\s*(?:,|$)`,
+  String.raw`\s*([A-Za-z0-9_-]{1,64})\s*=\s*(?:(Disk|S3|AzureBlobStorage)\(\s*(${LITERAL}(?:\s*,\s*${LITERAL})*)\s*\)|(/[^,]*))\s*(?:,|$)`,
   'y',
 );
 
@@ -26,16 +25,13 @@ const PLACE = new RegExp(
  */
 export function backupPlaces(value: string): BackupPlaces {
   const places: Record<string, BackupPlace> = {};
-  let count = 0;
   PLACE.lastIndex = 0;
   for (let at = 0; at < value.length; at = PLACE.lastIndex) {
     const [found, name = '', engine, literals, folder] = PLACE.exec(value) ?? [];
-    count++;
     if (found === undefined)
       throw new Error(
-        `has a malformed place, the ${ordinal(count)}; use name=/folder, name=Disk('disk'), name=S3('https://...', 'key', 'secret') or name=AzureBlobStorage('...', 'container', 'folder'), separated by commas`,
+        `has a malformed place, number ${Object.keys(places).length + 1}; use a name of A-Z a-z 0-9 _ - and name=/folder, name=Disk('disk'), name=S3('https://...', 'key', 'secret') or name=AzureBlobStorage('...', 'container', 'folder'), separated by commas`,
       );
-    if (!NAME.test(name)) throw new Error(`has a place without a name of A-Z a-z 0-9 _ -, the ${ordinal(count)}`);
     if (Object.hasOwn(places, name)) throw new Error(`names ${name} twice`);
     if (engine === undefined) {
       places[name] = { engine: 'File', args: [folder!.trim().replace(/\/+$/, '') || '/'] };
@@ -50,10 +46,6 @@ export function backupPlaces(value: string): BackupPlaces {
     places[name] = { engine: engine as keyof typeof engines, args };
   }
   return places;
-}
-
-function ordinal(n: number): string {
-  return `${n}${['th', 'st', 'nd', 'rd'][n] ?? 'th'}`;
 }
 
 /** Returns the same place one folder deeper. */

@@ -6,11 +6,22 @@ import type { SettingName, Settings } from './settings.ts';
 /** A shorter key could be guessed. */
 export const SHORTEST_API_KEY = 16;
 
+export interface Service {
+  /** `npm run <script>`, or `start` */
+  readonly script: string;
+  /** settings that it cannot run without */
+  readonly needs: readonly SettingName[];
+}
+
 /**
- * Returns what is wrong between settings that are valid by themselves. It skips those in `wrong`, which have their
- * defaults here.
+ * Returns what is wrong between settings that are valid by themselves, and for the service that runs by them. It skips
+ * those in `wrong`, which have their defaults here.
  */
-export function contradictions(settings: Settings, wrong: ReadonlySet<SettingName>): string[] {
+export function contradictions(
+  settings: Settings,
+  wrong: ReadonlySet<SettingName>,
+  service: Service | undefined,
+): string[] {
   const mistakes: string[] = [];
   const right = (...of: SettingName[]): boolean => !of.some((name) => wrong.has(name));
   const known = Object.values(settings.KAFKA_TOPICS);
@@ -30,8 +41,19 @@ export function contradictions(settings: Settings, wrong: ReadonlySet<SettingNam
       );
   };
   together('KAFKA_SASL_MECHANISM', 'KAFKA_SASL_USERNAME', 'KAFKA_SASL_PASSWORD');
-  together('KAFKA_SSL_CERT', 'KAFKA_SSL_KEY');
-  together('HTTPS_CERT', 'HTTPS_KEY');
+  for (const [cert, key] of [
+    ['KAFKA_SSL_CERT', 'KAFKA_SSL_KEY'],
+    ['HTTPS_CERT', 'HTTPS_KEY'],
+  ] as const) {
+    together(cert, key);
+    const [certificate, privateKey] = [settings[cert], settings[key]];
+    if (
+      certificate !== undefined &&
+      privateKey !== undefined &&
+      !new X509Certificate(fileText(certificate)).checkPrivateKey(createPrivateKey(fileText(privateKey)))
+    )
+      mistakes.push(`${key} is not the private key of ${cert}`);
+  }
   for (const name of given('KAFKA_SSL_CA', 'KAFKA_SSL_CERT'))
     if (!settings.KAFKA_SSL && right('KAFKA_SSL')) mistakes.push(`${name} is given, but KAFKA_SSL is not true`);
   if (settings.KAFKA_BROKERS === undefined && right('KAFKA_BROKERS'))
@@ -56,17 +78,15 @@ export function contradictions(settings: Settings, wrong: ReadonlySet<SettingNam
       `API_KEY has fewer than ${SHORTEST_API_KEY} characters, and HOST lets others than this machine in; use a longer key`,
     );
   }
-  for (const [cert, key] of [
-    ['KAFKA_SSL_CERT', 'KAFKA_SSL_KEY'],
-    ['HTTPS_CERT', 'HTTPS_KEY'],
-  ] as const) {
-    const [certificate, privateKey] = [settings[cert], settings[key]];
-    if (
-      certificate !== undefined &&
-      privateKey !== undefined &&
-      !new X509Certificate(fileText(certificate)).checkPrivateKey(createPrivateKey(fileText(privateKey)))
-    )
-      mistakes.push(`${key} is not the private key of ${cert}`);
-  }
+  if (service === undefined) return mistakes;
+  const { script, needs } = service;
+  if (needs.some((name) => settings[name] === undefined && right(name)))
+    mistakes.push(
+      `npm run ${script} needs ${needs.join(' and ')}; npm start runs everything in one process without ${needs.length > 1 ? 'them' : 'it'}`,
+    );
+  // ingest and rollup do not listen on PORT
+  const listens = script === 'start' || script === 'query';
+  if (listens && settings.PORT !== 0 && settings.METRICS_PORT === settings.PORT && right('PORT'))
+    mistakes.push(`METRICS_PORT and PORT are both ${settings.PORT}; without METRICS_PORT, PORT serves /metrics`);
   return mistakes;
 }

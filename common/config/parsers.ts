@@ -44,12 +44,10 @@ export function url(...protocols: string[]): (value: string) => string {
     // localhost:8123 is a URL too: of the protocol localhost
     if (parsed === null || !value.includes('//'))
       throw new Error(`is not a URL; use for instance ${protocols[0]}://localhost`);
-    for (const part of [parsed.username, parsed.password, parsed.pathname]) {
-      try {
-        decodeURIComponent(part);
-      } catch (error) {
-        throw new Error('has a % that begins no escape; in a password it is written %25', { cause: error });
-      }
+    try {
+      decodeURIComponent([parsed.username, parsed.password, parsed.pathname].join('/'));
+    } catch (error) {
+      throw new Error('has a % that begins no escape; in a password it is written %25', { cause: error });
     }
     if (!protocols.includes(parsed.protocol.slice(0, -1)))
       throw new Error(`has the protocol ${parsed.protocol.slice(0, -1)}; use ${protocols.join(' or ')}`);

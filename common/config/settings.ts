@@ -2,7 +2,7 @@ import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { EXIT_CONFIG, StartError } from '../errors.ts';
 import { backupPlaces, type BackupPlaces } from './backup-places.ts';
-import { contradictions } from './contradictions.ts';
+import { contradictions, type Service } from './contradictions.ts';
 import * as parsers from './parsers.ts';
 
 /**
@@ -121,9 +121,12 @@ export type Settings = { [K in SettingName]: (typeof settingsTable)[K] extends S
 
 /**
  * Reads the whole table from the environment. An empty or blank variable counts as absent. Throws one StartError (exit
- * code 78) that lists every mistake, without the values of secret settings.
+ * code 78) that lists every mistake, without the values of secret settings, and what `service` cannot do with them.
  */
-export function readSettings(env: Readonly<Record<string, string | undefined>> = process.env): Settings {
+export function readSettings(
+  env: Readonly<Record<string, string | undefined>> = process.env,
+  service?: Service,
+): Settings {
   const mistakes: string[] = [];
   const wrong = new Set<SettingName>();
   const values: Record<string, unknown> = {};
@@ -140,16 +143,11 @@ export function readSettings(env: Readonly<Record<string, string | undefined>> =
     }
   }
   const settings = values as Settings;
-  mistakes.push(...contradictions(settings, wrong));
+  mistakes.push(...contradictions(settings, wrong, service));
   if (mistakes.length > 0)
     throw new StartError(
       `${mistakes.length === 1 ? 'a setting is' : `${mistakes.length} settings are`} wrong:\n${mistakes.map((m) => `  ${m}`).join('\n')}`,
       { exitCode: EXIT_CONFIG },
     );
   return settings;
-}
-
-/** Whether a setting has a value in the environment, right or wrong. */
-export function isGiven(name: SettingName, env: Readonly<Record<string, string | undefined>> = process.env): boolean {
-  return (env[name]?.trim() ?? '') !== '';
 }

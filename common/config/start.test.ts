@@ -193,7 +193,7 @@ test('settings that do not fit together are a mistake each', () => {
 
 test('each node of a cluster is shown, without its password', () => {
   const CLICKHOUSE_URL = `http://u:${SECRET}@a:8123/logs,http://u:${SECRET}@b:8123/logs`;
-  const shown = describeSettings(readSettings({ CLICKHOUSE_URL, CLICKHOUSE_CLUSTER: 'c' }), { CLICKHOUSE_URL });
+  const shown = describeSettings(readSettings({ CLICKHOUSE_URL, CLICKHOUSE_CLUSTER: 'c' }));
   expect(shown).toContain('CLICKHOUSE_URL = http://***@a:8123/logs,http://***@b:8123/logs\n');
   expect(shown).not.toContain(SECRET);
 });
@@ -240,7 +240,7 @@ test('no value of a secret setting is shown, whatever it looks like', () => {
       `http://user:${SECRET}@host/?key=${SECRET}#${SECRET}`,
     ]) {
       const settings = { ...readSettings({}), [name]: value };
-      expect(describeSettings(settings, { [name]: value }), name).not.toContain(SECRET);
+      expect(describeSettings(settings), name).not.toContain(SECRET);
     }
   }
 });

@@ -1,6 +1,6 @@
 import { writeSync } from 'node:fs';
-import { EXIT_CONFIG, EXIT_USAGE, StartError } from '../errors.ts';
-import { isGiven, readSettings, settingsTable, type Setting, type SettingName, type Settings } from './settings.ts';
+import { EXIT_USAGE, StartError } from '../errors.ts';
+import { readSettings, settingsTable, type Setting, type SettingName, type Settings } from './settings.ts';
 
 const CHECK = '--check-config';
 
@@ -43,25 +43,7 @@ export function readServiceSettings<Needed extends SettingName = never>(
       `${called(script)} takes ${CHECK} and --help, not ${unknown.join(' ')}; settings are environment variables`,
       { exitCode: EXIT_USAGE },
     );
-  const lacking = needs.every((name) => isGiven(name))
-    ? undefined
-    : `npm run ${script} needs ${needs.join(' and ')}; npm start runs everything in one process without ${needs.length > 1 ? 'them' : 'it'}`;
-  let settings: Settings;
-  try {
-    settings = readSettings();
-  } catch (error) {
-    throw error instanceof StartError && lacking !== undefined
-      ? new StartError(`${error.message}\n  ${lacking}`, { cause: error, exitCode: error.exitCode })
-      : error;
-  }
-  if (lacking !== undefined) throw new StartError(lacking, { exitCode: EXIT_CONFIG });
-  // ingest and rollup do not listen on PORT
-  const listens = script === 'start' || script === 'query';
-  if (listens && settings.PORT !== 0 && settings.METRICS_PORT === settings.PORT)
-    throw new StartError(
-      `METRICS_PORT and PORT are both ${settings.PORT}; without METRICS_PORT, PORT serves /metrics`,
-      { exitCode: EXIT_CONFIG },
-    );
+  const settings = readSettings(process.env, { script, needs });
   if (isConfigCheck()) {
     writeSync(1, describeSettings(settings));
     process.exit(0);
@@ -70,30 +52,23 @@ export function readServiceSettings<Needed extends SettingName = never>(
 }
 
 /**
- * Returns every setting as it was understood, for people. Secrets and credentials in addresses become `***`. Settings
- * that were not given are marked.
+ * Returns every setting as it was understood, for people. Secrets and credentials in addresses become `***`. Defaults
+ * are marked.
  */
-export function describeSettings(
-  settings: Settings,
-  env: Readonly<Record<string, string | undefined>> = process.env,
-): string {
+export function describeSettings(settings: Settings): string {
   const rows = (Object.entries(settingsTable) as [SettingName, Setting<unknown>][]).map(([name, s]) => {
     const value = settings[name];
-    const shown =
-      value === undefined || isEmpty(value)
-        ? (s.shown ?? 'none')
-        : s.secret === undefined
-          ? textOf(value)
-          : s.secret === 'address'
-            ? redacted(textOf(value))
-            : '***';
-    return `${name} = ${shown}${s.unit === undefined ? '' : ` ${s.unit}`}${isGiven(name, env) ? '' : ' (default)'}`;
+    const isDefault = value === s.default;
+    const unit = s.unit === undefined ? '' : ` ${s.unit}`;
+    return `${name} = ${shownValue(value, isDefault, s)}${unit}${isDefault ? ' (default)' : ''}`;
   });
   return `${rows.join('\n')}\n`;
 }
 
-function isEmpty(value: unknown): boolean {
-  return typeof value === 'object' && value !== null && Object.keys(value).length === 0;
+function shownValue(value: unknown, isDefault: boolean, { shown = 'none', secret }: Setting<unknown>): string {
+  if (isDefault && (value === undefined || typeof value === 'object')) return shown;
+  if (secret === undefined) return textOf(value);
+  return secret === 'address' ? redacted(textOf(value)) : '***';
 }
 
 function textOf(value: unknown): string {

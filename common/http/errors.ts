@@ -23,7 +23,6 @@ const statuses = {
   payload_too_large: 413,
   too_large: 414,
   unsupported_encoding: 415,
-  expectation_failed: 417,
   invalid_events: 422,
   rate_limited: 429,
   internal: 500,
@@ -64,13 +63,6 @@ export class ApiError extends Error {
   }
 }
 
-/** Returns a mistake for each of these parameters that a call has more than once. */
-export function repeatedParameters(query: URLSearchParams, names: readonly string[]): ParameterMistake[] {
-  return names
-    .filter((name) => query.getAll(name).length > 1)
-    .map((parameter) => ({ parameter, message: 'is given more than once' }));
-}
-
 /** Returns one error that lists every wrong parameter of a call. */
 export function invalidParameters(mistakes: readonly ParameterMistake[], cause?: unknown): ApiError {
   return new ApiError(
@@ -78,6 +70,11 @@ export function invalidParameters(mistakes: readonly ParameterMistake[], cause?:
     `${mistakes.length === 1 ? 'a parameter is' : 'parameters are'} wrong: ${mistakes.map((m) => m.parameter).join(', ')}`,
     { mistakes, cause },
   );
+}
+
+/** Returns all mistakes in one line of text. */
+export function wordsOf(mistakes: ApiError['mistakes']): string {
+  return mistakes.map((m) => `${'parameter' in m ? m.parameter : m.index} ${m.message}`).join('; ');
 }
 
 /** Returns the JSON of a body. Throws ApiError with this message if it is none. */

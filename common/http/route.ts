@@ -40,10 +40,14 @@ export interface Route {
 }
 
 /** A page, a file, a sign-in or a proof, served without a key. Its path lies outside of /api/ and /endpoints/. */
-export interface OpenRoute extends Pick<Route, 'method' | 'path' | 'bodyLimit'> {
+export interface OpenRoute extends Omit<Route, 'scope' | 'admit' | 'handle'> {
+  readonly scope?: undefined;
+  readonly admit?: undefined;
   /** Throws ApiError. */
   handle(request: Omit<RouteRequest, 'key'>): Promise<RouteResponse>;
 }
+
+export type AnyRoute = Route | OpenRoute;
 
 /**
  * An operation of OpenAPI 3.1: the part that a route states itself. Keys and their errors are described once for all

@@ -4,7 +4,7 @@ import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { systemClock, type Clock } from '../../common/clock.ts';
 import { SHORTEST_API_KEY } from '../../common/config/contradictions.ts';
 import type { Settings } from '../../common/config/settings.ts';
-import type { OpenRoute, Route } from '../../common/http/route.ts';
+import type { AnyRoute } from '../../common/http/route.ts';
 import type { Logger } from '../../common/logger.ts';
 import { portError, serveMetrics, type MetricsServer } from '../../common/metrics-server.ts';
 import type { Registry } from '../../common/metrics.ts';
@@ -35,9 +35,7 @@ export interface QueryOptions {
   /** readiness of other components, for /readyz */
   readonly checks?: Readonly<Record<string, Check>>;
   /** routes of other components */
-  readonly routes?: readonly Route[];
-  /** pages and files that need no key */
-  readonly openRoutes?: readonly OpenRoute[];
+  readonly routes?: readonly AnyRoute[];
   /** Resolves when the schema exists. Until then, and until the definitions are checked, callers get 503. */
   readonly schema?: Promise<unknown>;
 }
@@ -65,8 +63,7 @@ const IDLE_CHECK_MS = 20;
  */
 export async function startQuery(options: QueryOptions) {
   const { clickhouse, settings, logger, registry, clock = systemClock, schema = Promise.resolve() } = options;
-  // not called before `answers` exists: only a reload calls it
-  const definitions = serveDefinitions(foldersOf(settings), clickhouse, logger, ({ all }) => answers.keep(all));
+  const definitions = serveDefinitions(foldersOf(settings), clickhouse, logger);
   const first = firstKey(settings);
   if (settings.API_KEY !== undefined && settings.API_KEY.length < SHORTEST_API_KEY)
     logger.warn({ characters: settings.API_KEY.length, wanted: SHORTEST_API_KEY }, 'api_key_short');
@@ -76,6 +73,7 @@ export async function startQuery(options: QueryOptions) {
   const { answers, responseMemory, metrics, shared } = await startAnswers(
     // wait for the schema and the check: a wrong definition could show rows of other projects before the check stops us
     { ...options, clock, clickhouse: whenOpen(checked.then(() => clickhouse)) },
+    definitions,
     first.key.hash,
     // not called before `app` exists: only a scrape calls it
     () => app.inFlight(),
@@ -101,7 +99,6 @@ export async function startQuery(options: QueryOptions) {
     loader,
     checks,
     routes: [...keyRoutes(clickhouse, loader, clock), ...(options.routes ?? [])],
-    openRoutes: options.openRoutes,
     ratePerKey: settings.RATE_LIMIT_PER_KEY,
     ratePerAddress: settings.RATE_LIMIT_PER_ADDRESS,
     trustProxy: settings.TRUST_PROXY,
@@ -160,6 +157,7 @@ export async function startQuery(options: QueryOptions) {
 /** Builds everything between a request and ClickHouse: slots, memory, metrics and cache. */
 async function startAnswers(
   { clickhouse, settings, logger, registry, clock }: QueryOptions & { readonly clock: Clock },
+  definitions: Pick<ReturnType<typeof serveDefinitions>, 'current'>,
   firstKeyHash: Buffer,
   requestsInFlight: () => number,
 ) {
@@ -172,8 +170,8 @@ async function startAnswers(
   });
   const responseMemory = createResponseMemory(shares);
   const metrics = createQueryMetrics(registry, {
-    cacheEntries: () => answers.cache.size,
-    cacheBytes: () => answers.cache.bytes,
+    cacheEntries: () => answers.cache.size(),
+    cacheBytes: () => answers.cache.bytes(),
     queriesRunning: slots.running,
     queriesWaiting: slots.waiting,
     requestsInFlight,
@@ -189,6 +187,7 @@ async function startAnswers(
     logger,
     metrics,
     shared,
+    isServed: ({ id, hash }) => definitions.current().find(id)?.hash === hash,
     limits: limitsOf(settings),
     cacheLimits: { maxEntries: CACHE_ENTRIES, maxBytes: settings.ANSWER_CACHE_BYTES },
   });
@@ -237,7 +236,9 @@ async function listen(
   }
 }
 
-/** Closes the app. Requests in flight get DRAIN_MS, then `cancel` is called, and their sockets close ANSWER_MS later. */
+/**
+ * Closes the app. Requests in flight get DRAIN_MS, then `cancel` is called, and their sockets close ANSWER_MS later.
+ */
 async function drain(
   app: FastifyInstance,
   { close, destroyConnections }: Listening,

@@ -1,9 +1,8 @@
 import { promisify } from 'node:util';
 import { brotliCompress, constants, gzip } from 'node:zlib';
 import type { Definition } from '../definition/definition.ts';
-import { layoutOf, type OtherFormat } from '../render/formats.ts';
-import { convertBody } from '../render/render.ts';
-import { convertInThread } from '../render/renderer.ts';
+import type { OtherFormat } from '../render/formats.ts';
+import { convert } from '../render/renderer.ts';
 
 /** A result as callers get it. */
 export interface Answer {
@@ -20,7 +19,7 @@ export interface Answer {
   readonly copies: Map<Encoding, Promise<Buffer>>;
   readonly forms: Map<OtherFormat, Promise<Answer>>;
 }
-/** none: the endpoint caches nothing */
+/** none: the endpoint caches nothing; stale: the query failed with `unavailable`, so an expired answer is served */
 export type CacheResult = 'hit' | 'miss' | 'stale' | 'none';
 export type Encoding = 'br' | 'gzip';
 
@@ -35,11 +34,7 @@ export async function formOf(
   format: OtherFormat,
   columns: Definition['columns'],
 ): Promise<Answer> {
-  const form =
-    typeof body === 'string'
-      ? await convertBody(body, layoutOf(format, columns))
-      : await convertInThread(body, format, columns);
-  return answerOf({ ...form, truncated, fetchedAt });
+  return answerOf({ ...(await convert(body, format, columns)), truncated, fetchedAt });
 }
 
 export const compressors: Record<Encoding, (body: string | Buffer) => Promise<Buffer>> = {

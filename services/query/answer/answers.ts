@@ -7,7 +7,7 @@ import type { Params } from '../definition/params.ts';
 import type { QueryMetrics } from '../metrics.ts';
 import type { OtherFormat } from '../render/formats.ts';
 import { answerOf, compressors, formOf, type Answer, type CacheResult, type Encoding } from './answer.ts';
-import { createCache } from './cache.ts';
+import { createCache, type Ask } from './cache.ts';
 import { BACKGROUND, NoRoom, type QuerySlots } from './query-slots.ts';
 import { SMALL_RESULT_BYTES, runQuery, secondsOf, type ReadLimits } from './query.ts';
 import type { ResponseMemory } from './response-memory.ts';
@@ -38,14 +38,8 @@ interface AnswersOptions {
   readonly logger: Logger;
   readonly metrics: QueryMetrics;
   readonly shared?: SharedCache | undefined;
-}
-
-/** Who waits for the answer, and since when. */
-interface Ask {
-  /** the id of the API key that asks; `key` is the cache key in this file */
-  readonly owner: string;
-  /** unix milliseconds */
-  readonly at: number;
+  /** False for a definition that a reload has replaced or taken away: its answers are not queried again. */
+  readonly isServed: (definition: Definition) => boolean;
 }
 
 /**
@@ -58,7 +52,7 @@ function cacheKey(definition: Definition, params: Params): string {
 
 /**
  * Tries once more if the joined work failed because the API key that began it had no slot or memory left: `owner` may
- * have some. Background work, which has no `owner`, is not tried again.
+ * have some. A requery, which has no `owner` here, is not tried again.
  */
 async function twiceIfJoined<T>(owner: string | undefined, join: () => Promise<T>): Promise<T> {
   try {
@@ -101,79 +95,66 @@ function createQueries({ clickhouse, slots, responseMemory, clock, limits, metri
   return { query, queryInSlot };
 }
 
+/** Returns what `made` has under a name, or makes it. What failed is made anew by the next caller. */
+function madeOnce<K, T>(made: Map<K, Promise<T>>, name: K, owner: string, make: () => Promise<T>): Promise<T> {
+  return twiceIfJoined(owner, () => {
+    let making = made.get(name);
+    if (making === undefined) {
+      making = make();
+      made.set(name, making);
+      making.catch(() => made.delete(name));
+    }
+    return making;
+  });
+}
+
 /** Cached answers, with their other forms and compressed copies, which are charged to their entry. */
 function createKeptAnswers({ cacheLimits, responseMemory }: AnswersOptions) {
   const cache = createCache<Kept>(cacheLimits);
-  const cached = new WeakMap<Answer, Kept>();
-  let isServed: (definition: Definition) => boolean = () => true;
+  /** the entry of a cached answer, and of its other forms */
+  const entries = new WeakMap<Answer, Kept>();
   function put(kept: Kept, ask: Ask | undefined): void {
-    // its definition may have changed while the query ran
-    if (!isServed(kept.definition)) return;
-    cached.set(kept.answer, kept);
-    cache.put(kept.key, kept, kept.answer.bytes, kept.definition, kept.answer.fetchedAt, ask?.owner, ask?.at);
+    entries.set(kept.answer, kept);
+    cache.put(kept, ask);
   }
-  /** Reserves memory to convert a large answer: what its query had reserved has been given back by then. */
-  async function makeForm(
-    answer: Answer,
-    format: OtherFormat,
-    { columns }: Definition,
-    owner: string,
-  ): Promise<Answer> {
-    if (answer.bytes <= SMALL_RESULT_BYTES) return await formOf(answer, format, columns);
-    // several callers may wait for it, so it goes on if one leaves
-    const release = await responseMemory.reserve(new AbortController().signal, owner);
-    try {
-      return await formOf(answer, format, columns);
-    } finally {
-      release();
-    }
+  function charge(entry: Kept | undefined, bytes: number): void {
+    if (entry !== undefined) cache.grow(entry, bytes);
   }
-  /** Returns the same answer in another form. For a cached one it is made once. Throws `unavailable` without memory. */
-  const inForm = (answer: Answer, format: OtherFormat, definition: Definition, owner: string): Promise<Answer> =>
-    twiceIfJoined(owner, async () => {
-      let form = answer.forms.get(format);
-      if (form === undefined) {
-        form = makeForm(answer, format, definition, owner);
-        answer.forms.set(format, form);
-        form.catch(() => answer.forms.delete(format));
-        const kept = cached.get(answer);
-        if (kept !== undefined) {
-          const made = await form;
-          cached.set(made, kept);
-          cache.grow(kept.key, kept, made.bytes);
-        }
+  /**
+   * Returns the same answer in another form. For a cached one it is made once. Throws `unavailable` without memory.
+   * A large answer reserves some: what its query had reserved has been given back by then.
+   */
+  const inForm = (answer: Answer, format: OtherFormat, { columns }: Definition, owner: string): Promise<Answer> =>
+    madeOnce(answer.forms, format, owner, async () => {
+      // several callers may wait for it, so it goes on if one leaves
+      const goesOn = new AbortController().signal;
+      const release = answer.bytes > SMALL_RESULT_BYTES ? await responseMemory.reserve(goesOn, owner) : undefined;
+      try {
+        const form = await formOf(answer, format, columns);
+        const entry = entries.get(answer);
+        if (entry !== undefined) entries.set(form, entry);
+        charge(entry, form.bytes);
+        return form;
+      } finally {
+        release?.();
       }
-      return await form;
     });
-  /** Counts a large answer while it is compressed: what its query had reserved has been given back by then. */
-  async function compress(answer: Answer, encoding: Encoding, owner: string): Promise<Buffer> {
-    const giveBack = answer.bytes > SMALL_RESULT_BYTES ? responseMemory.take(answer.bytes, owner) : undefined;
-    try {
-      return await compressors[encoding](answer.body);
-    } finally {
-      giveBack?.();
-    }
-  }
-  /** Returns the body in an encoding. A cached answer is compressed once. Throws `unavailable` without memory. */
+  /**
+   * Returns the body in an encoding. A cached answer is compressed once. Throws `unavailable` without memory. A large
+   * answer counts meanwhile: what its query had reserved has been given back by then.
+   */
   const encoded = (answer: Answer, encoding: Encoding, owner: string): Promise<Buffer> =>
-    twiceIfJoined(owner, async () => {
-      let copy = answer.copies.get(encoding);
-      if (copy === undefined) {
-        copy = compress(answer, encoding, owner);
-        answer.copies.set(encoding, copy);
-        copy.catch(() => answer.copies.delete(encoding));
-        const kept = cached.get(answer);
-        if (kept !== undefined) cache.grow(kept.key, kept, (await copy).length);
+    madeOnce(answer.copies, encoding, owner, async () => {
+      const giveBack = answer.bytes > SMALL_RESULT_BYTES ? responseMemory.take(answer.bytes, owner) : undefined;
+      try {
+        const copy = await compressors[encoding](answer.body);
+        charge(entries.get(answer), copy.length);
+        return copy;
+      } finally {
+        giveBack?.();
       }
-      return await copy;
     });
-  /** Evicts the answers of definitions that are no longer served. */
-  function keep(definitions: readonly Definition[]): void {
-    const hashes = new Set(definitions.map((d) => d.hash));
-    isServed = ({ hash }) => hashes.has(hash);
-    cache.drop((kept) => isServed(kept.definition));
-  }
-  return { cache, put, inForm, encoded, keep };
+  return { cache, put, inForm, encoded };
 }
 
 /** One query at a time for each answer, shared by all who wait for it here and in other processes. */
@@ -204,9 +185,9 @@ export type Answers = ReturnType<typeof createAnswers>;
 
 /** Nothing runs by itself: the service calls requery() every second, and close() at the end. */
 export function createAnswers(options: AnswersOptions) {
-  const { slots, shares, clock, logger, metrics } = options;
+  const { slots, shares, clock, logger, metrics, isServed } = options;
   const { query, queryInSlot } = createQueries(options);
-  const { cache, put, inForm, encoded, keep } = createKeptAnswers(options);
+  const { cache, put, inForm, encoded } = createKeptAnswers(options);
   const { flights, sharedQueries, joinOrRun } = createQueryJoins(options, put);
   const closing = new AbortController();
 
@@ -228,11 +209,11 @@ export function createAnswers(options: AnswersOptions) {
 
   /** Queries again what is due. Resolves when that is done. */
   async function requery(): Promise<void> {
+    const started: Promise<void>[] = [];
     const now = clock();
     cache.sweep(now);
-    const started: Promise<void>[] = [];
     for (const kept of cache.due(now)) {
-      if (flights.has(kept.key)) continue;
+      if (flights.has(kept.key) || !isServed(kept.definition)) continue;
       const release = slots.tryAcquireBackground();
       if (release === undefined) break;
       started.push(requeryOne(kept).finally(release));
@@ -278,7 +259,6 @@ export function createAnswers(options: AnswersOptions) {
     inForm,
     encoded,
     requery,
-    keep,
     /** Cancels every query in flight. */
     close(): void {
       const reason = new ApiError('unavailable', 'the service is stopping', { retryAfterSeconds: 1 });

@@ -39,20 +39,28 @@ interface Lifetime {
   readonly requerySeconds: number;
 }
 
+/** What is kept: an answer, and the endpoint that says for how long. */
+interface Cached {
+  readonly key: string;
+  readonly definition: Lifetime;
+  /** `fetchedAt`: the instant for which it is true */
+  readonly answer: { readonly bytes: number; readonly fetchedAt: number };
+}
+
+/** Who waits for an answer, and since when. */
+export interface Ask {
+  /** the id of the API key that asks */
+  readonly owner: string;
+  /** unix milliseconds */
+  readonly at: number;
+}
+
 interface Entry<T> {
-  value: T;
+  readonly value: T;
   bytes: number;
-  readonly lifetime: Lifetime;
-  fetchedAt: number;
   dueAt: number;
   askedAt: number;
   owner: string;
-}
-
-interface Found<T> {
-  readonly value: T;
-  /** false: it may be served only if the query fails with `unavailable` */
-  readonly isFresh: boolean;
 }
 
 interface Limits {
@@ -61,7 +69,7 @@ interface Limits {
 }
 
 /** Entries in the order of their last use, and what each owner holds of them. */
-function createShelf<T>(limits: Limits) {
+function createShelf<T extends Cached>(limits: Limits) {
   const entries = new Map<string, Entry<T>>();
   const held = createTotals();
   const bytes = createTotals();
@@ -70,8 +78,8 @@ function createShelf<T>(limits: Limits) {
     held.add(owner, more);
     bytes.add(owner, moreBytes);
   }
-  function remove(key: string, entry: Entry<T>): void {
-    entries.delete(key);
+  function remove(entry: Entry<T>): void {
+    entries.delete(entry.value.key);
     count(entry.owner, -1, -entry.bytes);
   }
   function isGreedy({ owner }: Entry<T>): boolean {
@@ -82,39 +90,39 @@ function createShelf<T>(limits: Limits) {
   /** Evicts what does not fit: first the least recently used entry of an owner that holds more than half. */
   function evict(): void {
     while (entries.size > limits.maxEntries || bytes.all() > limits.maxBytes) {
-      let [found] = entries;
-      for (const one of entries) {
-        if (!isGreedy(one[1])) continue;
-        found = one;
+      let [found] = entries.values();
+      for (const entry of entries.values()) {
+        if (!isGreedy(entry)) continue;
+        found = entry;
         break;
       }
       if (found === undefined) return;
-      remove(...found);
+      remove(found);
     }
   }
   return { entries, count, remove, evict, bytes: bytes.all };
 }
-
-export type Cache<T> = ReturnType<typeof createCache<T>>;
 
 /**
  * Keeps at most the given number of entries and bytes, the most recently used ones. When they do not fit, entries of an
  * owner with more than half of them are evicted first, so it evicts its own. No owner has more than half of the warm
  * entries while others want them. `random` is 0 to 1, for the jitter.
  */
-export function createCache<T>(limits: Limits, random: () => number = Math.random) {
+export function createCache<T extends Cached>(limits: Limits, random: () => number = Math.random) {
   const { entries, count, remove, evict, bytes } = createShelf<T>(limits);
-  const dueAt = (lifetime: Lifetime, fetchedAt: number): number =>
-    fetchedAt + lifetime.requerySeconds * 1000 * (1 - JITTER * random());
 
   return {
-    /** Returns the entry for a caller and counts as a use. */
-    ask(key: string, now: number, owner: string): Found<T> | undefined {
+    /**
+     * Returns the value for a caller and counts as a use. One that is not fresh may be served only if the query fails
+     * with `unavailable`.
+     */
+    ask(key: string, now: number, owner: string): { readonly value: T; readonly isFresh: boolean } | undefined {
       const entry = entries.get(key);
       if (entry === undefined) return undefined;
-      const age = now - entry.fetchedAt;
+      const { definition, answer } = entry.value;
+      const age = now - answer.fetchedAt;
       if (age > STALE_MS) {
-        remove(key, entry);
+        remove(entry);
         return undefined;
       }
       entries.delete(key);
@@ -123,27 +131,24 @@ export function createCache<T>(limits: Limits, random: () => number = Math.rando
       count(entry.owner, -1, -entry.bytes);
       entry.owner = owner;
       count(owner, 1, entry.bytes);
-      return { value: entry.value, isFresh: age >= 0 && age < entry.lifetime.cacheSeconds * 1000 };
+      return { value: entry.value, isFresh: age >= 0 && age < definition.cacheSeconds * 1000 };
     },
     /**
-     * Stores a value that is true for the instant `fetchedAt`. `askedBy` is the API key of the waiting caller.
-     * If nobody waits, it is undefined and the owner stays. `at` is when it asked: another process may have fetched the
-     * value long before.
+     * Stores a value. Without an `ask` nobody waits for it, and the owner stays. `ask.at` may be long after
+     * `fetchedAt`, if another process fetched the answer.
      */
-    put(key: string, value: T, size: number, lifetime: Lifetime, fetchedAt: number, askedBy?: string, at = fetchedAt) {
+    put(value: T, ask?: Ask): void {
+      const { key, definition, answer } = value;
       const before = entries.get(key);
-      const owner = askedBy ?? before?.owner;
+      const owner = ask?.owner ?? before?.owner;
       if (owner === undefined) return;
       if (before !== undefined) count(before.owner, -1, -before.bytes);
-      else if (size > limits.maxBytes * LARGEST_PART) return;
-      const askedBefore = before?.askedAt ?? Number.NEGATIVE_INFINITY;
+      else if (answer.bytes > limits.maxBytes * LARGEST_PART) return;
       const entry: Entry<T> = {
         value,
-        bytes: size + key.length * 2,
-        lifetime,
-        fetchedAt,
-        dueAt: dueAt(lifetime, fetchedAt),
-        askedAt: askedBy === undefined ? askedBefore : Math.max(at, askedBefore),
+        bytes: answer.bytes + key.length * 2,
+        dueAt: answer.fetchedAt + definition.requerySeconds * 1000 * (1 - JITTER * random()),
+        askedAt: Math.max(ask?.at ?? Number.NEGATIVE_INFINITY, before?.askedAt ?? Number.NEGATIVE_INFINITY),
         owner,
       };
       entries.set(key, entry);
@@ -151,8 +156,8 @@ export function createCache<T>(limits: Limits, random: () => number = Math.rando
       evict();
     },
     /** Adds to the bytes that an entry is charged (for a compressed copy or another form). */
-    grow(key: string, value: T, size: number): void {
-      const entry = entries.get(key);
+    grow(value: T, size: number): void {
+      const entry = entries.get(value.key);
       if (entry?.value !== value) return;
       entry.bytes += size;
       count(entry.owner, 0, size);
@@ -163,7 +168,8 @@ export function createCache<T>(limits: Limits, random: () => number = Math.rando
       const wanted = [...entries.values()]
         .toReversed()
         .filter(
-          ({ lifetime, askedAt }) => lifetime.requerySeconds > 0 && now - askedAt <= lifetime.cacheSeconds * 1000,
+          ({ value: { definition }, askedAt }) =>
+            definition.requerySeconds > 0 && now - askedAt <= definition.cacheSeconds * 1000,
         );
       const found = warmOf(wanted).filter((entry) => entry.dueAt <= now);
       return found.toSorted((a, b) => a.dueAt - b.dueAt).map((entry) => entry.value);
@@ -173,19 +179,12 @@ export function createCache<T>(limits: Limits, random: () => number = Math.rando
       const entry = entries.get(key);
       if (entry !== undefined) entry.dueAt = now + RETRY_MS;
     },
-    /** Evicts what may not even be served stale. */
+    /** Evicts what nobody may be served any more. */
     sweep(now: number): void {
-      for (const [key, entry] of entries) if (now - entry.fetchedAt > STALE_MS) remove(key, entry);
+      for (const entry of entries.values()) if (now - entry.value.answer.fetchedAt > STALE_MS) remove(entry);
     },
-    /** Evicts every value that `keep` rejects. */
-    drop(keep: (value: T) => boolean): void {
-      for (const [key, entry] of entries) if (!keep(entry.value)) remove(key, entry);
-    },
-    get size(): number {
-      return entries.size;
-    },
-    get bytes(): number {
-      return bytes();
-    },
+    size: (): number => entries.size,
+    /** what the entries are charged */
+    bytes,
   };
 }

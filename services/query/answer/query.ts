@@ -49,7 +49,8 @@ export function secondsOf(definition: Pick<Definition, 'maxSeconds'>, limits: Re
 }
 
 /**
- * Returns the settings of a read. A read that exceeds a limit is an error, on both engines: nothing is truncated.
+ * Returns the settings of a read. A read that exceeds a limit is an error, on both engines: nothing is cut but by
+ * `limit`, which `truncated` reports.
  */
 export function readSettings(
   definition: Pick<Definition, 'maxRows' | 'maxSeconds'>,

@@ -24,8 +24,8 @@ export type ResponseMemory = ReturnType<typeof createResponseMemory>;
  * rendered, and while it is converted to another form. It takes its size while it is compressed. One from
  * HELD_FROM_BYTES on holds the size that is sent until its caller has read it or left. While another key asks too, a
  * key may use half of the memory.
- * `readWithinMs`: a caller that takes longer for a large answer is disconnected. Otherwise a caller that reads a byte a
- * minute would keep its memory for ever.
+ * `readWithinMs`: a caller that takes longer for an answer from HELD_FROM_BYTES on is disconnected. Otherwise a caller
+ * that reads a byte a minute would keep its memory for ever.
  */
 export function createResponseMemory(shares: Shares, roomBytes = ROOM_BYTES, readWithinMs = READ_WITHIN_MS) {
   const used = createTotals();
@@ -49,8 +49,9 @@ export function createResponseMemory(shares: Shares, roomBytes = ROOM_BYTES, rea
     used: used.all,
     take,
     /**
-     * Reserves half of the memory while an answer is fetched and rendered, whatever its size: a key may have that much
-     * beside others. One answer at a time. Resolves to its release function. Throws `unavailable` if there is none left.
+     * Reserves half of the memory while an answer is fetched and rendered, whatever its size: a key that
+     * holds nothing else may have that much beside others. One answer at a time. Resolves to its release function.
+     * Throws `unavailable` if there is none left.
      */
     async reserve(signal: AbortSignal, owner: string): Promise<() => void> {
       const endTurn = await turns.acquire(signal, owner).catch((error: unknown) => {

@@ -213,7 +213,7 @@ function windowsOf(sql: string): string | undefined {
 function checkAst(printed: readonly string[], names: readonly string[]): ReadonlySet<string> {
   const roots = printed.map(parseAst).filter((r) => r?.type === 'SelectWithUnionQuery' && r.children.length === 1);
   if (roots.length < printed.length) throw wrongSql('must be a SELECT and nothing else');
-  const root: Node = { depth: 0, type: 'SelectWithUnionQuery', rest: '', children: roots.map((r) => r!) };
+  const root: Node = { type: 'SelectWithUnionQuery', rest: '', children: roots.map((r) => r!) };
   const reads = new Set<string>();
   let functions = 0;
   let nodes = 0;

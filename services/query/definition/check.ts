@@ -3,6 +3,7 @@ import { databaseOf } from '../../../common/clickhouse/database.ts';
 import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
 import { identifier } from '../../../common/clickhouse/sql.ts';
 import { statementFor } from '../statement/branches.ts';
+import { namedSubqueries } from '../statement/named-subqueries.ts';
 import {
   COLUMN_TYPES,
   NOW_TYPE,
@@ -13,11 +14,10 @@ import {
   type Mistake,
 } from './definition.ts';
 import { lineOf } from '../statement/placeholders.ts';
-import { subqueryNames } from '../statement/named-subqueries.ts';
 import { readValue, type Params } from './params.ts';
 import { PROJECT_SENTINEL, wrongReads } from '../statement/reads.ts';
 
-/** Returns values for EXPLAIN, which runs only scalar subqueries, with a project that does not exist. */
+/** Returns sample values for EXPLAIN, which runs only scalar subqueries. */
 function sampleParams(definition: Definition): Params {
   const now = '2026-03-01 09:00:00.000000';
   const samples: Readonly<Record<string, string>> = { String: 'x', [NOW_TYPE]: now, Int64: '1', Float64: '1' };
@@ -33,12 +33,17 @@ function sampleParams(definition: Definition): Params {
 }
 
 /**
- * Returns the line of the statement that a ClickHouse error is about: the line it names, else the line of the first
- * name that it quotes.
+ * Returns the line of the statement that a message is about: the line it names, else the line of the first name that it
+ * quotes and that the statement has too.
  */
-function lineOfError(sql: string, message: string): number {
+function lineOfMessage(sql: string, message: string): number {
   const said = /\(line (\d+), col \d+\)/.exec(message)?.[1];
-  return said === undefined ? lineOfName(sql, message, /(?<=[`'"])[A-Za-z_][A-Za-z0-9_.]*(?=[`'"])/g) : Number(said);
+  if (said !== undefined) return Number(said);
+  for (const [name] of message.matchAll(/(?<=[`'"])[A-Za-z_][A-Za-z0-9_.]*(?=[`'"])/g)) {
+    const at = sql.search(new RegExp(`\\b${name.replaceAll('.', '\\.')}\\b`));
+    if (at >= 0) return lineOf(sql, at);
+  }
+  return 1;
 }
 
 /**
@@ -85,23 +90,10 @@ async function checkTables(clickhouse: Reader, definition: Definition, params: P
     printed: body.toString('utf8'),
     database,
     tables: new Set(tables.map(({ name }) => name)),
-    subqueries: subqueryNames(boundSql),
+    subqueries: namedSubqueries(boundSql).names,
     sandboxed,
   });
-  return wrong.map((message) => ({
-    file: sqlFile,
-    line: lineOfName(boundSql, message, /[A-Za-z_]\w*_\w+(?:\.\w+)?/g),
-    message,
-  }));
-}
-
-/** Returns the line of the first name in the message that the statement has too. */
-function lineOfName(sql: string, message: string, name: RegExp): number {
-  for (const [found] of message.matchAll(name)) {
-    const at = sql.search(new RegExp(`\\b${found.replaceAll('.', '\\.')}\\b`));
-    if (at >= 0) return lineOf(sql, at);
-  }
-  return 1;
+  return wrong.map((message) => ({ file: sqlFile, line: lineOfMessage(boundSql, message), message }));
 }
 
 /**
@@ -114,28 +106,19 @@ export async function checkDefinitions(clickhouse: Reader, definitions: readonly
 
 export async function checkDefinition(clickhouse: Reader, definition: Definition): Promise<Mistake[]> {
   const params = sampleParams(definition);
+  const { fewRows } = definition;
   let columns: string[][];
   try {
-    await clickhouse.read({
-      sql: `EXPLAIN ${definition.boundSql}`,
-      params,
-      format: 'Null',
-      fewRows: definition.fewRows,
-    });
-    const described = await clickhouse.read({
-      sql: `DESCRIBE (\n${statementFor(definition.fragments, params).replace(/;\s*$/, '')}\n)`,
-      params,
-      format: 'JSONCompactEachRow',
-      fewRows: definition.fewRows,
-    });
-    columns = rows<string[]>(described);
+    await clickhouse.read({ sql: `EXPLAIN ${definition.boundSql}`, params, format: 'Null', fewRows });
+    const sql = `DESCRIBE (\n${statementFor(definition.fragments, params).replace(/;\s*$/, '')}\n)`;
+    columns = rows<string[]>(await clickhouse.read({ sql, params, format: 'JSONCompactEachRow', fewRows }));
   } catch (error) {
     if (!(error instanceof ClickHouseError) || error.kind === 'retry') throw error;
     const message = (error.message.split('\n')[0] ?? '').replace(/^Code: \d+\. DB::Exception: /, '').slice(0, 400);
     return [
       {
         file: definition.sqlFile,
-        line: lineOfError(definition.boundSql, error.message),
+        line: lineOfMessage(definition.boundSql, error.message),
         message: `${error.codeName}: ${message}`,
       },
     ];

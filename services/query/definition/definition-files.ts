@@ -1,7 +1,6 @@
 import { readFileSync, readdirSync } from 'node:fs';
-import { basename, join } from 'node:path';
+import { join } from 'node:path';
 import type { Settings } from '../../../common/config/settings.ts';
-import { EXIT_CONFIG, StartError } from '../../../common/errors.ts';
 import { refuseMistakes, type Definition, type Mistake } from './definition.ts';
 import { parseDefinition } from './parse-definition.ts';
 
@@ -25,53 +24,41 @@ export function foldersOf({ ENDPOINTS_DIR }: Pick<Settings, 'ENDPOINTS_DIR'>): s
  */
 export function readDefinitions(folders: readonly string[]): Definitions {
   const mistakes: Mistake[] = [];
-  const wrong = (file: string, message: string): undefined => void mistakes.push({ file, line: 1, message });
+  const wrong = (file: string, message: string): void => void mistakes.push({ file, line: 1, message });
   const all: Definition[] = [];
-  const readFile = (file: string): string | undefined => {
+  const attempt = <T>(path: string, read: (path: string) => T): T | undefined => {
     try {
-      return readFileSync(file, 'utf8');
+      return read(path);
     } catch (error) {
-      return wrong(file, `cannot be read: ${(error as NodeJS.ErrnoException).code}`);
+      wrong(path, `cannot be read (${(error as NodeJS.ErrnoException).code})`);
+      return undefined;
     }
   };
-  for (const folder of folders) {
-    let files: string[];
-    try {
-      files = readdirSync(folder).toSorted();
-    } catch (error) {
-      throw new StartError(`cannot read the folder of endpoints ${folder}: ${(error as NodeJS.ErrnoException).code}`, {
-        cause: error,
-        exitCode: EXIT_CONFIG,
-      });
+  const readText = (path: string): string => readFileSync(path, 'utf8');
+  for (const stem of folders.flatMap((folder) => stemsOf(folder, attempt(folder, (path) => readdirSync(path)) ?? []))) {
+    const [yamlFile, sqlFile] = [`${stem}.yaml`, `${stem}.sql`];
+    const [yaml, sql] = [attempt(yamlFile, readText), attempt(sqlFile, readText)];
+    if (yaml === undefined || sql === undefined) continue;
+    const parsed = parseDefinition(yamlFile, yaml, sqlFile, sql);
+    if ('mistakes' in parsed) {
+      mistakes.push(...parsed.mistakes);
+      continue;
     }
-    const stems = new Set(
-      files
-        .filter((f) => /\.(sql|yaml)$/.test(f) && !f.endsWith('.cases.yaml'))
-        .map((f) => f.replace(/\.(sql|yaml)$/, '')),
-    );
-    for (const stem of stems) {
-      const [yamlFile, sqlFile] = [join(folder, `${stem}.yaml`), join(folder, `${stem}.sql`)];
-      const missing = [yamlFile, sqlFile].find((f) => !files.includes(basename(f)));
-      if (missing !== undefined) {
-        wrong(missing, 'is missing: an endpoint is a .sql and a .yaml file of one name');
-        continue;
-      }
-      const [yaml, sql] = [readFile(yamlFile), readFile(sqlFile)];
-      if (yaml === undefined || sql === undefined) continue;
-      const parsed = parseDefinition(yamlFile, yaml, sqlFile, sql);
-      if ('mistakes' in parsed) mistakes.push(...parsed.mistakes);
-      else {
-        const { definition } = parsed;
-        for (const other of all) {
-          if (other.id === definition.id || other.id === definition.name || other.name === definition.id)
-            wrong(yamlFile, `has the id of ${other.yamlFile}`);
-          if (other.name === definition.name) wrong(yamlFile, `has the name of ${other.yamlFile}`);
-        }
-        all.push(definition);
-      }
+    const { definition } = parsed;
+    for (const other of all) {
+      if (other.id === definition.id || other.id === definition.name || other.name === definition.id)
+        wrong(yamlFile, `has the id of ${other.yamlFile}`);
+      if (other.name === definition.name) wrong(yamlFile, `has the name of ${other.yamlFile}`);
     }
+    all.push(definition);
   }
   refuseMistakes(mistakes);
-  const [byName, byId] = [new Map(all.map((d) => [d.name, d])), new Map(all.map((d) => [d.id, d]))];
-  return { all, find: (idOrName) => byName.get(idOrName) ?? byId.get(idOrName.toLowerCase()) };
+  const find = (idOrName: string) => all.find(({ id, name }) => name === idOrName || id === idOrName.toLowerCase());
+  return { all, find };
+}
+
+/** Returns the paths of a folder's endpoints without `.sql` and `.yaml`, each once. */
+function stemsOf(folder: string, files: readonly string[]): string[] {
+  const ofEndpoints = files.filter((file) => /\.(sql|yaml)$/.test(file) && !file.endsWith('.cases.yaml')).toSorted();
+  return [...new Set(ofEndpoints.map((file) => join(folder, file.replace(/\.(sql|yaml)$/, ''))))];
 }

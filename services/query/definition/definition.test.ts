@@ -46,6 +46,10 @@ describe('what is sent', () => {
     };
     expect(of('')).not.toContain('b AS');
     expect(of('sandboxed: true\n')).toContain('b AS');
+    const callers = parseDefinition('a.b.yaml', `${yaml}sandboxed: true\n`, 'a.b.sql', statement);
+    expect('definition' in callers && callers.definition.parameters.map(({ name }) => name)).toEqual(
+      expect.arrayContaining(['project', 'sql']),
+    );
   });
 });
 
@@ -123,13 +127,13 @@ describe('parseDefinition', () => {
       'a pattern that is none as it is run',
       yaml.replace('kind: { description: which,', "kind: { description: which, pattern: '(?=a)',"),
       sql,
-      'a.b.yaml:9 the pattern of kind is not in RE2 syntax, which has no look-around and no back-references',
+      'a.b.yaml:9 the pattern of kind is not a pattern in RE2 syntax',
     ],
     [
       'a pattern that is too large as it is run',
       yaml.replace('kind: { description: which,', "kind: { description: which, pattern: '^(a{100}b{101})',"),
       sql,
-      'a.b.yaml:9 the pattern of kind is too large: it has 201 parts with repetitions multiplied out, more than 200',
+      'a.b.yaml:9 the pattern of kind is too large a pattern: it has 201 parts with repetitions multiplied out, more than 200',
     ],
     [
       'a name that an object does not keep',
@@ -270,9 +274,9 @@ describe('readDefinitions', () => {
     writeFileSync(join(folder, 'y.yaml'), '');
     writeFileSync(join(folder, 'z.sql'), 'select 1');
     expect(() => readDefinitions([folder])).toThrow(
-      /x\.yaml:1: is missing.*\n.*y\.sql:1: cannot be read: EISDIR.*\n.*z\.yaml:1: is missing/,
+      /x\.yaml:1: cannot be read \(ENOENT\).*\n.*y\.sql:1: cannot be read \(EISDIR\).*\n.*z\.yaml:1: cannot be read \(ENOENT\)/,
     );
-    expect(() => readDefinitions([join(folder, 'none')])).toThrow(/cannot read the folder of endpoints .*none: ENOENT/);
+    expect(() => readDefinitions([join(folder, 'none')])).toThrow(/none:1: cannot be read \(ENOENT\)/);
   });
 
   it('gives another hash to other content', () => {

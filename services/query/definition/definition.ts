@@ -34,7 +34,6 @@ export interface Parameter {
   readonly format: Format;
   /** bytes of UTF-8 */
   readonly maxLength: number;
-  readonly minLength?: number;
   /** RE2 syntax, found anywhere in the value */
   readonly pattern?: string;
   /** of an integer */
@@ -55,7 +54,7 @@ export interface Column {
   /** the column of the statement that it is made from */
   readonly from: string;
   readonly nullable: boolean;
-  /** members of `from`, a JSON text; the first one that exists and is not null counts */
+  /** members of `from`, a JSON text; the first one that exists and is not null counts, of `text` the first string */
   readonly keys?: readonly string[];
 }
 
@@ -69,7 +68,7 @@ export interface Definition {
   readonly name: string;
   readonly description: string;
   readonly maxRows: number;
-  readonly maxSeconds?: number;
+  readonly maxSeconds?: number | undefined;
   readonly cacheSeconds: number;
   /** an answer in use is queried again this often; 0 = never */
   readonly requerySeconds: number;
@@ -77,12 +76,16 @@ export interface Definition {
   readonly fewRows: boolean;
   /** callers may send ?sql=, a SELECT over the named subqueries */
   readonly sandboxed: boolean;
-  readonly project?: { readonly parameter: string; readonly match: 'exact' | 'pattern' };
+  readonly project?: { readonly parameter: string; readonly match: 'exact' | 'pattern' } | undefined;
+  /** what a call may contain */
   readonly parameters: readonly Parameter[];
   readonly columns: readonly Column[];
   /** the statement with `{name:Type}` for `@name` */
   readonly boundSql: string;
-  /** boundSql in pieces: branches.ts omits those that a call does not need. Only a sandboxed one has unread subqueries. */
+  /**
+   * boundSql in pieces, without named subqueries that nothing reads (a sandboxed one keeps them). branches.ts omits the
+   * pieces that a call does not need.
+   */
   readonly fragments: readonly Fragment[];
   /** of both files: a changed definition shares no cached answer with the former one */
   readonly hash: string;

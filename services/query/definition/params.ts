@@ -1,6 +1,6 @@
 import type { ParameterMistake } from '../../../common/http/errors.ts';
 import { RESERVED, type Definition, type Format, type Parameter } from './definition.ts';
-import { LARGEST_PATTERN, compilePattern, patternSize } from './pattern.ts';
+import { matches, refusedPattern } from './pattern.ts';
 import { clickhouseTimestamp, parseTimestamp } from './timestamp.ts';
 
 /**
@@ -18,13 +18,8 @@ const INT64 = { min: -(2n ** 63n), max: 2n ** 63n - 1n };
 const convertValue: Readonly<Record<Format, (value: string) => ReadValue>> = {
   string: (value) => ({ value }),
   pattern: (value) => {
-    const size = patternSize(value);
-    if (size === undefined) return { message: 'is not a pattern in RE2 syntax' };
-    if (size > LARGEST_PATTERN)
-      return {
-        message: `is too large a pattern: it has ${size} parts with repetitions multiplied out, more than ${LARGEST_PATTERN}`,
-      };
-    return { value };
+    const message = refusedPattern(value);
+    return message === undefined ? { value } : { message };
   },
   timestamp: (value) => {
     const micros = parseTimestamp(value);
@@ -63,9 +58,7 @@ export function readValue(p: Parameter, given: readonly string[]): ReadValue {
       value = p.otherwise;
     }
   }
-  if (p.minLength !== undefined && value.length < p.minLength)
-    return { message: `must have at least ${p.minLength} characters` };
-  if (p.pattern !== undefined && !compilePattern(p.pattern)(value)) return { message: `must match ${p.pattern}` };
+  if (p.pattern !== undefined && !matches(p.pattern, value)) return { message: `must match ${p.pattern}` };
   const read = convertValue[p.format](value);
   if ('value' in read && p.format === 'integer') {
     const { minimum = -Infinity, maximum = Infinity } = p;
@@ -80,26 +73,6 @@ export function rangeOf({ minimum, maximum }: Parameter): string | undefined {
   return `${minimum === undefined ? 'up' : `from ${minimum}`}${maximum === undefined ? ' on' : ` to ${maximum}`}`;
 }
 
-const SANDBOX_SQL: Parameter = {
-  name: RESERVED.sql,
-  description: 'a SELECT of your own from the named subqueries of the endpoint; absent or empty = its own statement',
-  required: false,
-  format: 'string',
-  maxLength: 8192,
-  aliases: {},
-  examples: [],
-};
-
-/**
- * Returns what a call may contain: the declared parameters, and for a sandboxed endpoint the caller's own statement.
- */
-export function parametersOf({
-  sandboxed,
-  parameters,
-}: Pick<Definition, 'sandboxed' | 'parameters'>): readonly Parameter[] {
-  return sandboxed ? [...parameters, SANDBOX_SQL] : parameters;
-}
-
 /** Returns the canonical parameters of a call, or every mistake in it at once. Ignores undeclared parameters. */
 export function readParams(
   definition: Definition,
@@ -107,7 +80,7 @@ export function readParams(
 ): { params: Params } | { mistakes: ParameterMistake[] } {
   const params: Record<string, string | null> = {};
   const mistakes: ParameterMistake[] = [];
-  for (const p of parametersOf(definition)) {
+  for (const p of definition.parameters) {
     const read = readValue(p, given.getAll(p.name));
     if ('message' in read) mistakes.push({ parameter: p.name, message: read.message });
     else params[p.name] = read.value;
@@ -121,7 +94,7 @@ const IGNORED_CHARACTERS = 1000;
  * Returns the names of undeclared parameters for the caller, percent-encoded and separated by commas, as many as fit.
  */
 export function ignoredParameters(definition: Definition, given: URLSearchParams): string {
-  const known = new Set<string>([RESERVED.apiKey, ...parametersOf(definition).map((p) => p.name)]);
+  const known = new Set<string>([RESERVED.apiKey, ...definition.parameters.map((p) => p.name)]);
   const names: string[] = [];
   let characters = 0;
   for (const name of new Set(given.keys())) {

@@ -18,7 +18,7 @@ import {
 import schema from './definition.schema.json' with { type: 'json' };
 import { namedSubqueries, withoutUnread } from '../statement/named-subqueries.ts';
 import { readValue } from './params.ts';
-import { compilePattern } from './pattern.ts';
+import { refusedPattern } from './pattern.ts';
 import { bindPlaceholders, lineOf, placeholders, type Placeholder } from '../statement/placeholders.ts';
 
 /** A name that no parameter may have: parameters become members of an object, and this one would be lost there. */
@@ -26,8 +26,19 @@ const NO_MEMBER = '__proto__';
 const VALUE_BYTES = 8192;
 const PATTERN_BYTES = 1024;
 
+/** What callers of a sandboxed endpoint may send besides its own parameters. */
+export const SANDBOX_SQL: Parameter = {
+  name: RESERVED.sql,
+  description: 'a SELECT of your own from the named subqueries of the endpoint; absent or empty = its own statement',
+  required: false,
+  format: 'string',
+  maxLength: 8192,
+  aliases: {},
+  examples: [],
+};
+
 /** What a parameter has under the same name. */
-type SameInFile = 'default' | 'minLength' | 'maxLength' | 'pattern' | 'minimum' | 'maximum' | 'examples';
+type SameInFile = 'default' | 'maxLength' | 'pattern' | 'minimum' | 'maximum' | 'examples';
 interface PropertyFile extends Partial<Pick<Parameter, SameInFile>> {
   type?: 'string';
   description: string;
@@ -37,25 +48,22 @@ interface PropertyFile extends Partial<Pick<Parameter, SameInFile>> {
   'x-aliases'?: Record<string, string>;
 }
 
-interface DefinitionFile {
-  id: string;
-  name: string;
-  description: string;
-  max_rows?: number;
+/** A file that the schema accepts, with the schema's defaults. */
+interface DefinitionFile extends Pick<Definition, 'id' | 'name' | 'description' | 'sandboxed' | 'project'> {
+  max_rows: number;
   max_seconds?: number;
-  cache_seconds?: number;
-  requery_seconds?: number;
-  few_rows?: boolean;
-  sandboxed?: boolean;
-  project?: { parameter: string; match: 'exact' | 'pattern' };
-  parameters: { required?: string[]; properties: Record<string, PropertyFile> };
-  columns: (Pick<Column, 'name' | 'render' | 'description'> & Partial<Column>)[];
+  cache_seconds: number;
+  requery_seconds: number;
+  few_rows: boolean;
+  parameters: { required: string[]; properties: Record<string, PropertyFile> };
+  columns: (Omit<Column, 'from'> & Partial<Column>)[];
 }
 
-const validate = new Ajv({ allErrors: true, strict: true }).compile<DefinitionFile>(schema);
+const validate = new Ajv({ allErrors: true, strict: true, useDefaults: true }).compile<DefinitionFile>(schema);
 
+type Path = readonly (string | number)[];
 /** Adds a mistake at a path of the YAML file. */
-type Wrong = (path: readonly (string | number)[], message: string) => void;
+type Wrong = (path: Path, message: string) => void;
 
 /** Returns a definition made of the texts of its two files, or what is wrong with them. */
 export function parseDefinition(
@@ -64,15 +72,15 @@ export function parseDefinition(
   sqlFile: string,
   sql: string,
 ): { definition: Definition } | { mistakes: Mistake[] } {
-  const read = readYaml(yamlFile, yaml);
-  if ('mistakes' in read) return read;
-  const { file, lineAt } = read;
   const mistakes: Mistake[] = [];
+  const read = readYaml(yaml, (line, message) => mistakes.push({ file: yamlFile, line, message }));
+  if (read === undefined) return { mistakes };
+  const { file, lineAt } = read;
   const wrong: Wrong = (path, message) => mistakes.push({ file: yamlFile, line: lineAt(path), message });
   const wrongSql = (position: number, message: string): void => {
     mistakes.push({ file: sqlFile, line: lineOf(sql, position), message });
   };
-  const required = file.parameters.required ?? [];
+  const { required } = file.parameters;
   const parameters = Object.entries(file.parameters.properties).map(([name, p]) =>
     parameter(name, p, required.includes(name)),
   );
@@ -83,13 +91,12 @@ export function parseDefinition(
   for (const name of required)
     if (!names.includes(name)) wrong(['parameters', 'required'], `required names ${name}, which is not declared`);
   checkProject(file, parameters, wrong);
-  if ((file.requery_seconds ?? 0) > 0 && (file.requery_seconds ?? 0) >= (file.cache_seconds ?? 0))
+  if (file.requery_seconds > 0 && file.requery_seconds >= file.cache_seconds)
     wrong(['requery_seconds'], 'requery_seconds must be less than cache_seconds');
   for (const p of parameters) checkParameter(p, wrong);
   checkColumns(file, wrong);
 
-  const types = new Map(parameters.map((p) => [p.name, parameterType(p)]));
-  types.set(RESERVED.now, NOW_TYPE);
+  const types = new Map([[RESERVED.now, NOW_TYPE], ...parameters.map((p) => [p.name, parameterType(p)] as const)]);
   let used: readonly Placeholder[] = [];
   try {
     checkReads(oneStatement(sql));
@@ -112,10 +119,10 @@ export function parseDefinition(
   return {
     definition: {
       ...declared(file),
-      parameters,
+      parameters: file.sandboxed ? [...parameters, SANDBOX_SQL] : parameters,
       boundSql,
       // a caller's own SELECT may read any named subquery
-      fragments: fragmentsOf(file.sandboxed === true ? boundSql : withoutUnread(boundSql), parameters),
+      fragments: fragmentsOf(file.sandboxed ? boundSql : withoutUnread(boundSql), parameters),
       hash: createHash('sha256').update(yaml).update('\0').update(sql).digest('base64url'),
       sqlFile,
       yamlFile,
@@ -123,23 +130,20 @@ export function parseDefinition(
   };
 }
 
-/** Returns the content of the YAML file and the lines of its paths, or what is wrong with it by the schema. */
+/**
+ * Returns the content of the YAML file and the lines of its paths. Undefined if it has mistakes by the schema, which it
+ * adds.
+ */
 function readYaml(
-  yamlFile: string,
   yaml: string,
-): { file: DefinitionFile; lineAt: (path: readonly (string | number)[]) => number } | { mistakes: Mistake[] } {
+  wrong: (line: number, message: string) => void,
+): { file: DefinitionFile; lineAt: (path: Path) => number } | undefined {
   const lines = new LineCounter();
   const document = parseDocument(yaml, { lineCounter: lines });
-  if (document.errors.length > 0) {
-    return {
-      mistakes: document.errors.map((e) => ({
-        file: yamlFile,
-        line: e.linePos?.[0].line ?? 1,
-        message: (e.message.split('\n')[0] ?? '').replace(/ at line .*/, ''),
-      })),
-    };
-  }
-  const lineAt = (path: readonly (string | number)[]): number => {
+  for (const { linePos, message } of document.errors)
+    wrong(linePos?.[0].line ?? 1, (message.split('\n')[0] ?? '').replace(/ at line .*/, ''));
+  if (document.errors.length > 0) return undefined;
+  const lineAt = (path: Path): number => {
     for (let length = path.length; length > 0; length--) {
       const node: unknown = document.getIn(path.slice(0, length), true);
       if (isNode(node) && node.range) return lines.linePos(node.range[0]).line;
@@ -147,28 +151,14 @@ function readYaml(
     return 1;
   };
   const file: unknown = document.toJS();
-  if (!validate(file)) {
-    return {
-      mistakes: (validate.errors ?? []).map((e) => {
-        const path = e.instancePath
-          .split('/')
-          .slice(1)
-          .map((part) => part.replaceAll('~1', '/').replaceAll('~0', '~'));
-        const unknown: unknown = e.params['additionalProperty'];
-        const at = typeof unknown === 'string' ? [...path, unknown] : path;
-        const what = [unknown, e.params['allowedValues']]
-          .filter((v) => v !== undefined)
-          .map((v) => JSON.stringify(v))
-          .join(' ');
-        return {
-          file: yamlFile,
-          line: lineAt(at.map((part) => (/^\d+$/.test(part) ? Number(part) : part))),
-          message: [path.join('.'), e.message, what].filter((t) => t !== '' && t !== undefined).join(' '),
-        };
-      }),
-    };
+  if (validate(file)) return { file, lineAt };
+  for (const { instancePath, message, params } of validate.errors ?? []) {
+    const path = instancePath.split('/').slice(1);
+    const { additionalProperty: extra, allowedValues = extra } = params;
+    const said = allowedValues === undefined ? message : `${message} ${JSON.stringify(allowedValues)}`;
+    wrong(lineAt(extra === undefined ? path : [...path, String(extra)]), `${path.join('.')} ${said}`.trimStart());
   }
-  return { file, lineAt };
+  return undefined;
 }
 
 function parameter(name: string, p: PropertyFile, required: boolean): Parameter {
@@ -178,7 +168,6 @@ function parameter(name: string, p: PropertyFile, required: boolean): Parameter 
     examples: [],
     ...same,
     name,
-    description: p.description.trim(),
     required,
     format,
     aliases: aliases ?? {},
@@ -211,14 +200,11 @@ function checkParameter(p: Parameter, wrong: Wrong): void {
     if (value !== undefined && p.values !== undefined && !p.values.includes(value))
       wrong(at, `${p.name} stands for ${value}, which is not in its enum`);
   }
-  if ((p.otherwise !== undefined || Object.keys(p.aliases).length > 0) && p.values === undefined)
-    wrong(at, `${p.name} has x-otherwise or x-aliases, but no enum`);
   if ((p.minimum !== undefined || p.maximum !== undefined) && p.format !== 'integer')
     wrong(at, `${p.name} has minimum or maximum, but not the format integer`);
-  try {
-    if (p.pattern !== undefined) compilePattern(p.pattern);
-  } catch (error) {
-    wrong([...at, 'pattern'], `the pattern of ${p.name} ${(error as Error).message}`);
+  const refused = p.pattern === undefined ? undefined : refusedPattern(p.pattern);
+  if (refused !== undefined) {
+    wrong([...at, 'pattern'], `the pattern of ${p.name} ${refused}`);
     return;
   }
   // A default is one of the enum, if there is an enum. A call that uses a refused value would be a 400.
@@ -237,7 +223,7 @@ function checkColumns({ columns }: DefinitionFile, wrong: Wrong): void {
 }
 
 function checkSandbox(file: DefinitionFile, sql: string, sqlFile: string, wrong: Wrong): void {
-  if (file.sandboxed !== true) return;
+  if (!file.sandboxed) return;
   if (file.project?.match === 'pattern')
     wrong(
       ['sandboxed'],
@@ -247,21 +233,19 @@ function checkSandbox(file: DefinitionFile, sql: string, sqlFile: string, wrong:
     wrong(['sandboxed'], `sandboxed, but ${sqlFile} has no named subqueries: WITH name AS (SELECT ...)`);
 }
 
-/** Returns what the YAML file alone declares, with its defaults. */
-function declared(
-  file: DefinitionFile,
-): Omit<Definition, 'parameters' | 'boundSql' | 'fragments' | 'hash' | 'sqlFile' | 'yamlFile'> {
+/** Returns what the YAML file alone declares. */
+function declared(file: DefinitionFile) {
   return {
     id: file.id,
     name: file.name,
-    description: file.description.trim(),
-    maxRows: file.max_rows ?? 1000,
-    cacheSeconds: file.cache_seconds ?? 0,
-    requerySeconds: file.requery_seconds ?? 0,
-    fewRows: file.few_rows ?? false,
-    sandboxed: file.sandboxed ?? false,
-    columns: file.columns.map((c) => ({ from: c.name, nullable: true, ...c, description: c.description.trim() })),
-    ...(file.max_seconds !== undefined && { maxSeconds: file.max_seconds }),
-    ...(file.project !== undefined && { project: file.project }),
+    description: file.description,
+    maxRows: file.max_rows,
+    maxSeconds: file.max_seconds,
+    cacheSeconds: file.cache_seconds,
+    requerySeconds: file.requery_seconds,
+    fewRows: file.few_rows,
+    sandboxed: file.sandboxed,
+    project: file.project,
+    columns: file.columns.map((c) => ({ from: c.name, ...c })),
   };
 }

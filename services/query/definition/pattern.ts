@@ -10,7 +10,9 @@ export const LARGEST_PATTERN = 200;
 const CLASS_CHARACTERS = 16;
 /** `\p{L}` stands for hundreds of ranges: 290 of them took five times as long as 290 dots. */
 const UNICODE_CLASS = 10;
-/** Every program begins with an instruction that fails and ends with one that matches; they are no parts of the pattern. */
+/**
+ * Every program begins with an instruction that fails and ends with one that matches; they are no parts of the pattern.
+ */
 const FRAME = 2;
 /** What stands for itself: quoted text, a character by its number, any other escape. */
 const LITERAL = /\\Q.*?(?:\\E|$)|\\x\{[\dA-Fa-f]+\}|\\[^pP]/gs;
@@ -38,21 +40,19 @@ export function patternSize(pattern: string): number | undefined {
   }
 }
 
-const compiledPatterns = new Map<string, (text: string) => boolean>();
-
-/**
- * Compiles a pattern of a definition; it runs in linear time. Throws an Error that completes "the pattern ..." if it is
- * not RE2 syntax or too large.
- */
-export function compilePattern(pattern: string): (text: string) => boolean {
-  const known = compiledPatterns.get(pattern);
-  if (known !== undefined) return known;
+/** Returns why a pattern may not run, completing "<parameter> ...". Undefined if it may. */
+export function refusedPattern(pattern: string): string | undefined {
   const size = patternSize(pattern);
-  if (size === undefined) throw new Error('is not in RE2 syntax, which has no look-around and no back-references');
-  if (size > LARGEST_PATTERN)
-    throw new Error(`is too large: it has ${size} parts with repetitions multiplied out, more than ${LARGEST_PATTERN}`);
-  const compiled = RE2JS.compile(pattern);
-  const matches = (text: string): boolean => compiled.matcher(text).find();
-  compiledPatterns.set(pattern, matches);
-  return matches;
+  if (size === undefined) return 'is not a pattern in RE2 syntax';
+  if (size <= LARGEST_PATTERN) return undefined;
+  return `is too large a pattern: it has ${size} parts with repetitions multiplied out, more than ${LARGEST_PATTERN}`;
+}
+
+const compiledPatterns = new Map<string, RE2JS>();
+
+/** Returns whether a pattern of a definition, which refusedPattern accepts, is found in a text. Runs in linear time. */
+export function matches(pattern: string, text: string): boolean {
+  const compiled = compiledPatterns.get(pattern) ?? RE2JS.compile(pattern);
+  compiledPatterns.set(pattern, compiled);
+  return compiled.matcher(text).find();
 }

@@ -7,19 +7,12 @@ import { readDefinitions, type Definitions } from './definition-files.ts';
 import { refuseMistakes } from './definition.ts';
 
 const RETRY_MS = 1_000;
-/** Of so many failures of the first check, one is logged. */
-const LOG_EVERY = 30;
 
 /**
  * Keeps the definitions that are served, checked against ClickHouse and reloaded on demand. Reads the folders. Throws
- * StartError that lists every mistake. `onChange` is called with new definitions.
+ * StartError that lists every mistake.
  */
-export function serveDefinitions(
-  folders: readonly string[],
-  clickhouse: Reader,
-  logger: Logger,
-  onChange: (definitions: Definitions) => void,
-) {
+export function serveDefinitions(folders: readonly string[], clickhouse: Reader, logger: Logger) {
   let definitions = readDefinitions(folders);
   let problem: string | undefined = 'are not checked yet';
   /** One reload at a time: files that were read first must not replace newer ones because their check took longer. */
@@ -29,7 +22,6 @@ export function serveDefinitions(
       const next = readDefinitions(folders);
       refuseMistakes(await checkDefinitions(clickhouse, next.all));
       definitions = next;
-      onChange(next);
       logger.info({ endpoints: next.all.map((d) => d.name) }, 'endpoints_reloaded');
     } catch (error) {
       logger.error({ err: error }, 'endpoints_reload_failed');
@@ -47,7 +39,7 @@ export function serveDefinitions(
         // a start that fails elsewhere closes ClickHouse under the migration
         if (!stopping.aborted) throw error;
       }
-      for (let failures = 1; !stopping.aborted; failures++) {
+      while (!stopping.aborted) {
         try {
           refuseMistakes(await checkDefinitions(clickhouse, definitions.all));
           problem = undefined;
@@ -56,12 +48,14 @@ export function serveDefinitions(
           if (!(error instanceof ClickHouseError)) throw error;
           // ClickHouse was not reached, and will not be, such as if an isolated process cannot be started
           if (error.kind === 'fatal' && error.code === undefined) throw error;
+          const before = problem;
           problem = `are not checked yet (${error.codeName})`;
           if (stopping.aborted) break;
-          if (failures % LOG_EVERY === 1) logger.warn({ failures, reason: error.message }, 'endpoints_check_failed');
+          if (problem !== before) logger.warn({ reason: error.message }, 'endpoints_check_failed');
           await sleep(RETRY_MS);
         }
       }
+      // the service stops: neither checked nor wrong
       await new Promise(() => {});
     },
     /** Reads the definitions again. Wrong ones are refused, and the old ones stay. */

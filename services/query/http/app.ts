@@ -4,19 +4,16 @@ import rateLimit from '@fastify/rate-limit';
 import fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
 import type { TrustProxy } from '../../../common/config/parsers.ts';
 import { ApiError } from '../../../common/http/errors.ts';
-import type { OpenRoute } from '../../../common/http/route.ts';
 import type { Logger } from '../../../common/logger.ts';
 import { createAuthentication, type AuthenticationOptions } from './authentication.ts';
-import { answerOptions, createBrowserAccess } from './browser-access.ts';
 import { serveOwnPaths, type Get, type OwnPathsOptions } from './own-paths.ts';
 import { closeUnlessRead } from './receive-body.ts';
 import { CORS, SAFE, VARY } from './request.ts';
 import { answerBrokenRequest, answerConnect, createSendError } from './send-error.ts';
 import { createServeEndpoint, ENDPOINT_PATHS, type EndpointOptions } from './serve-endpoint.ts';
-import { serveOpenRoutes, serveRoutes } from './serve-component-routes.ts';
+import { serveRoutes } from './serve-component-routes.ts';
 
 export interface AppOptions extends AuthenticationOptions, EndpointOptions, OwnPathsOptions {
-  readonly openRoutes?: readonly OpenRoute[] | undefined;
   readonly logger: Logger;
   readonly trustProxy: TrustProxy;
   /** PEM; if present, the service speaks TLS only */
@@ -54,11 +51,8 @@ function decodable(url: string): string {
 
 /** Refuses a request by its headers, address or method. Throws ApiError. */
 function checkRequest(request: FastifyRequest): void {
-  const { host, expect } = request.headers;
-  if (host === undefined && request.raw.httpVersion === '1.1')
+  if (request.headers.host === undefined && request.raw.httpVersion === '1.1')
     throw new ApiError('invalid_request', 'the request has no Host header');
-  if (expect !== undefined && expect.toLowerCase() !== '100-continue')
-    throw new ApiError('expectation_failed', 'Expect must be 100-continue');
   if ((request.raw.url ?? '').length > MAX_REQUEST_LINE)
     throw new ApiError('too_large', 'the address of the request is longer than 16 KiB');
   const { config } = request.routeOptions;
@@ -67,6 +61,22 @@ function checkRequest(request: FastifyRequest): void {
       allow: [...config.allow, 'OPTIONS'].join(', '),
     });
   }
+}
+
+/** Whether pages of other origins may call a request's path. Without a route there is nothing that they could reach. */
+function servesBrowsers({ routeOptions: { url, config } }: FastifyRequest): boolean {
+  return url === undefined || config.isForBrowsers === true;
+}
+
+function answerOptions(request: FastifyRequest, reply: FastifyReply): FastifyReply {
+  if (servesBrowsers(request))
+    reply.headers({
+      'access-control-allow-methods': 'GET, HEAD, POST, DELETE, OPTIONS',
+      'access-control-allow-headers':
+        request.headers['access-control-request-headers'] ?? 'X-API-KEY, Authorization, Content-Type',
+      'access-control-max-age': '86400',
+    });
+  return reply.code(204).send();
 }
 
 function countRequests(app: FastifyInstance): void {
@@ -107,7 +117,7 @@ function recordAnswers(app: FastifyInstance, { metrics, logger }: Pick<AppOption
 /** Creates the HTTP service without a socket: `listen` opens it. */
 export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   const { logger } = options;
-  // the hook below refuses a request without Host, with the envelope
+  // the hook below refuses a request without Host, with our error body (`envelope`, common/http/errors.ts)
   const server = { maxHeaderSize: MAX_HEADERS, connectionsCheckingInterval: 5_000, requireHostHeader: false };
   // typed as neither, because Fastify has a type for each and nothing here depends on which
   const listener: object = options.tls === undefined ? { http: server } : { https: { ...server, ...options.tls } };
@@ -127,7 +137,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     clientErrorHandler: answerBrokenRequest,
   });
   countRequests(app);
-  // Node would answer by itself, without the envelope
+  // Node would refuse an expectation that it does not know. It is ignored, as RFC 9110 section 10.1.1 allows.
   app.server.on('checkExpectation', (request, response) => app.server.emit('request', request, response));
   app.server.on('connect', answerConnect);
   // declared in request.ts
@@ -139,7 +149,6 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) => done(null, body));
 
-  const servesBrowsers = createBrowserAccess(options.routes);
   function prepare(request: FastifyRequest, reply: FastifyReply): void {
     // the content of a body decides, not its type. Fastify would refuse a content-type that is no media type, and the
     // method QUERY without one
@@ -150,7 +159,7 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
 
   app.addHook('onRequest', async (request, reply) => {
     prepare(request, reply);
-    if (request.method === 'OPTIONS') return answerOptions(request, reply, servesBrowsers(request));
+    if (request.method === 'OPTIONS') return answerOptions(request, reply);
     await admit(request, reply);
     checkRequest(request);
     return undefined;
@@ -172,12 +181,9 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   };
 
   const serveEndpoint = createServeEndpoint(options);
-  for (const path of ENDPOINT_PATHS) get(path, {}, serveEndpoint);
+  for (const path of ENDPOINT_PATHS) get(path, { isForBrowsers: true }, serveEndpoint);
   for (const [path, routes] of Map.groupBy(options.routes, (r) => r.path))
     serveRoutes(app, methods, path, routes, logger);
-  for (const [path, routes] of Map.groupBy(options.openRoutes ?? [], (r) => r.path))
-    serveOpenRoutes(app, methods, path, routes);
-
   serveOwnPaths(get, options, recognize);
   return app;
 }

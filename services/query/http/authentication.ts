@@ -76,29 +76,27 @@ function createLookup({ keys, loader, clock, logger, metrics }: AuthenticationOp
  */
 export function createAuthentication(app: FastifyInstance, options: AuthenticationOptions) {
   const { loader, clock, metrics, ratePerKey, ratePerAddress } = options;
-  const perMinute = (max: number, keyGenerator: (request: FastifyRequest) => string) =>
-    app.createRateLimit({ max, timeWindow: 60_000, keyGenerator });
   const lookup = createLookup(options);
-  const ofAddress = ratePerAddress > 0 ? perMinute(ratePerAddress, (request) => networkOf(request.ip)) : undefined;
-  const ofKey = ratePerKey > 0 ? perMinute(ratePerKey, (request) => request.key?.id ?? '') : undefined;
 
-  async function applyRate(
-    check: ReturnType<typeof perMinute> | undefined,
-    request: FastifyRequest,
-    reply: FastifyReply,
-  ): Promise<void> {
-    if (check === undefined) return;
-    const limit = await check(request);
-    // on an allow list, which we do not use: this narrows the type
-    if (limit.isAllowed) return;
-    reply.headers({
-      'ratelimit-limit': limit.max,
-      'ratelimit-remaining': limit.remaining,
-      'ratelimit-reset': limit.ttlInSeconds,
-    });
-    if (limit.isExceeded)
-      throw new ApiError('rate_limited', 'too many requests', { retryAfterSeconds: limit.ttlInSeconds });
+  /** Returns what limits the requests a minute of those who have the same name. A `max` of 0 means no limit. */
+  function rateOf(max: number, nameOf: (request: FastifyRequest) => string) {
+    const check = max > 0 ? app.createRateLimit({ max, timeWindow: 60_000, keyGenerator: nameOf }) : undefined;
+    return async (request: FastifyRequest, reply: FastifyReply): Promise<void> => {
+      if (check === undefined) return;
+      const limit = await check(request);
+      // on an allow list, which we do not use: this narrows the type
+      if (limit.isAllowed) return;
+      const seconds = limit.ttlInSeconds;
+      reply.headers({
+        'ratelimit-limit': limit.max,
+        'ratelimit-remaining': limit.remaining,
+        'ratelimit-reset': seconds,
+      });
+      if (limit.isExceeded) throw new ApiError('rate_limited', 'too many requests', { retryAfterSeconds: seconds });
+    };
   }
+  const limitAddress = rateOf(ratePerAddress, ({ ip }) => networkOf(ip));
+  const limitKey = rateOf(ratePerKey, ({ key }) => key?.id ?? '');
 
   /** Sets the request's key, unless the path needs none. */
   async function authenticate(request: FastifyRequest): Promise<void> {
@@ -136,9 +134,9 @@ export function createAuthentication(app: FastifyInstance, options: Authenticati
 
   /** Lets the request in within both rates, and sets its key, unless the path needs none. */
   async function admit(request: FastifyRequest, reply: FastifyReply): Promise<void> {
-    if (request.routeOptions.config?.open !== true) await applyRate(ofAddress, request, reply);
+    if (request.routeOptions.config?.open !== true) await limitAddress(request, reply);
     await authenticate(request);
-    if (request.key !== undefined) await applyRate(ofKey, request, reply);
+    if (request.key !== undefined) await limitKey(request, reply);
   }
 
   return { admit, recognize };

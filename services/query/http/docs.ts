@@ -1,7 +1,7 @@
-import type { Route } from '../../../common/http/route.ts';
+import type { AnyRoute } from '../../../common/http/route.ts';
 import type { Definition, Parameter } from '../definition/definition.ts';
 import { TRUNCATED, documentedRoutes, sizeAndAge } from './openapi.ts';
-import { parametersOf, rangeOf } from '../definition/params.ts';
+import { rangeOf } from '../definition/params.ts';
 
 const entities: Readonly<Record<string, string>> = {
   '&': '&amp;',
@@ -37,12 +37,12 @@ function section(d: Definition): string {
   return `<section id="${html(d.name)}"><h2>${html(d.name)}</h2><p>${html(d.description)}</p>
 <pre>${html(example(d))}</pre>
 <p>Id <code>${html(d.id)}</code>. ${sizeAndAge(d)}</p>
-<h3>Parameters</h3><table>${parametersOf(d).map(parameterRow).join('')}</table>
+<h3>Parameters</h3><table>${d.parameters.map(parameterRow).join('')}</table>
 <h3>Columns</h3><table>${d.columns.map((c) => `<tr><td><code>${html(c.name)}</code></td><td>${html(c.description)}</td></tr>`).join('')}</table></section>`;
 }
 
 /** Returns a readable page of what /openapi.json says. It loads nothing from elsewhere. */
-export function docsPage(definitions: readonly Definition[], routes: readonly Route[] = []): string {
+export function docsPage(definitions: readonly Definition[], routes: readonly AnyRoute[] = []): string {
   return `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>sluice: endpoints</title>
 <style>body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}code,pre{font-family:ui-monospace,monospace;background:#f3f3f3}pre{padding:.7rem;overflow:auto}table{border-collapse:collapse;width:100%}td{border-top:1px solid #ddd;padding:.3rem .6rem .3rem 0;vertical-align:top}section{margin-top:3rem}</style></head><body>
 <h1>Endpoints</h1>

@@ -17,9 +17,9 @@ export interface Listening {
 }
 
 /**
- * Listens with several sockets of one address on Linux, where the kernel divides connections among them. Node accepts one
- * connection of a socket in each turn of its event loop, and a turn takes up to 20 ms while ingest works off a backlog: so
- * of 50 callers that connected at once the last one waited for 200 ms. Rejects like `net.Server.listen`.
+ * Listens with several sockets of one address on Linux, where the kernel divides connections among them. Node accepts
+ * one connection of a socket in each turn of its event loop, and a turn takes up to 20 ms while ingest works off a
+ * backlog: so of 50 callers that connected at once the last one waited for 200 ms. Rejects like `net.Server.listen`.
  */
 export async function listenOnSockets(app: FastifyInstance, host: string, port: number): Promise<Listening> {
   const connections = new Set<Socket>();
@@ -31,42 +31,24 @@ export async function listenOnSockets(app: FastifyInstance, host: string, port: 
   const destroyConnections = (): void => {
     for (const socket of connections) socket.destroy();
   };
-  const [first = host, ...more] = await freeAddresses(host, port);
+  // one address: of localhost Fastify would open others too, on servers without our handlers
+  const { address: own } = await dns.lookup(host, { order: 'ipv4first' });
   // macOS has SO_REUSEPORT too, but does not divide connections
   const reusePort = process.platform === 'linux';
-  const at = { host: first, port, reusePort };
+  // another process of our user could share the port: only a socket without reusePort is refused then
+  await close(await open(createServer(), { host: own, port }));
+  const at = { host: own, port, reusePort };
   const address = await app.listen(at);
   // not the port of the address: a URL with the default port of its scheme has none
   at.port = (app.server.address() as AddressInfo).port;
   // as Node's own servers
   const options = { allowHalfOpen: !(app.server instanceof TlsServer), noDelay: true };
   const others: Server[] = [];
-  for (at.host of [first, ...more])
-    for (let i = at.host === first ? 1 : 0; i < (reusePort ? SOCKETS : 1); i++) {
-      const socket = createServer(options, (one) => app.server.emit('connection', one));
-      others.push(await open(socket, at));
-    }
+  for (let i = 1; i < (reusePort ? SOCKETS : 1); i++) {
+    const socket = createServer(options, (one) => app.server.emit('connection', one));
+    others.push(await open(socket, at));
+  }
   return { address, close: async () => void (await Promise.all(others.map(close))), destroyConnections };
-}
-
-/**
- * Returns the addresses to listen on: those of localhost that this machine has, because clients try one or the other.
- * Fastify would open them itself, on servers without our handlers. Rejects if the port of one is not free: another
- * process of our user could share it, since only a socket without reusePort is refused then.
- */
-async function freeAddresses(host: string, port: number): Promise<string[]> {
-  const found = host === 'localhost' ? (await dns.lookup(host, { all: true })).map((a) => a.address) : [host];
-  const free: string[] = [];
-  for (const address of found)
-    try {
-      await close(await open(createServer(), { host: address, port }));
-      free.push(address);
-    } catch (error) {
-      // ::1 in the hosts file of a machine without IPv6
-      const isMissing = /^(EADDRNOTAVAIL|EAFNOSUPPORT)$/.test((error as NodeJS.ErrnoException).code ?? '');
-      if (found.length === 1 || !isMissing) throw error;
-    }
-  return free;
 }
 
 async function open(server: Server, options: ListenOptions): Promise<Server> {

@@ -5,6 +5,7 @@ import { Ajv2020 } from 'ajv/dist/2020.js';
 import { describe, expect, it } from 'vitest';
 import { ApiError, envelope } from '../../../common/http/errors.ts';
 import { docsPage } from './docs.ts';
+import { SANDBOX_SQL } from '../definition/parse-definition.ts';
 import { BUILT_IN, readDefinitions } from '../definition/definition-files.ts';
 import { openapi } from './openapi.ts';
 
@@ -56,7 +57,7 @@ describe('openapi', () => {
     expect(endpointOf(all).parameters.find((p) => p.name === 'limit')?.description).toMatch(/; from 1 to 100$/);
     expect(docsPage(all)).toContain('from 1 to 100');
     // a statement of the caller's own may ignore the parameter
-    const sandboxed = all.map((d) => ({ ...d, sandboxed: true }));
+    const sandboxed = all.map((d) => ({ ...d, sandboxed: true, parameters: [...d.parameters, SANDBOX_SQL] }));
     expect(rowsOf(endpointOf(sandboxed))).toEqual(['At most 1000 rows', 1000]);
   });
 
@@ -77,7 +78,7 @@ describe('openapi', () => {
   });
 
   it('has the statement that a caller may send to a sandboxed endpoint, and so has the page', () => {
-    const sandboxed = all.map((d) => ({ ...d, sandboxed: true }));
+    const sandboxed = all.map((d) => ({ ...d, sandboxed: true, parameters: [...d.parameters, SANDBOX_SQL] }));
     const { paths } = openapi(sandboxed) as {
       paths: Record<string, { get: { parameters: { name: string; required: boolean }[] } }>;
     };

@@ -1,8 +1,8 @@
 import { ERROR, jsonAnswer, sharedAnswers } from '../../../common/http/operation.ts';
-import type { Operation, Route } from '../../../common/http/route.ts';
+import type { AnyRoute, Operation } from '../../../common/http/route.ts';
 import { RESERVED, isOfJson, type Column, type Definition, type Parameter } from '../definition/definition.ts';
 import { MEDIA_TYPES, hasCsv } from '../render/formats.ts';
-import { parametersOf, rangeOf } from '../definition/params.ts';
+import { rangeOf } from '../definition/params.ts';
 
 /** Columns as JSON Schema, as they are rendered. */
 const columnSchemas: Readonly<Record<Column['render'], { readonly type?: string; readonly [more: string]: unknown }>> =
@@ -39,7 +39,6 @@ function parameterObject(p: Parameter): object {
       ...(p.format !== 'string' && { format: p.format }),
       ...(p.default !== undefined && { default: p.default }),
       ...(p.pattern !== undefined && { pattern: p.pattern }),
-      ...(p.minLength !== undefined && { minLength: p.minLength }),
       maxLength: p.maxLength,
     },
   };
@@ -85,7 +84,7 @@ function operation(d: Definition): object {
     operationId: d.name.replaceAll(/[^A-Za-z0-9_]/g, '_'),
     summary: d.name,
     description: `${d.description}\n\n${sizeAndAge(d)} Also at /api/endpoints/query/${d.id}.`,
-    parameters: parametersOf(d).map(parameterObject),
+    parameters: d.parameters.map(parameterObject),
     responses: {
       200: {
         description: 'The rows',
@@ -134,7 +133,7 @@ function operation(d: Definition): object {
 
 /** Returns the routes that are shown, each path once. */
 export function documentedRoutes(
-  routes: readonly Route[],
+  routes: readonly AnyRoute[],
 ): { readonly path: string; readonly method: string; readonly operation: Operation }[] {
   return routes.flatMap(({ path, method, documented }) =>
     documented === undefined ? [] : [{ path: path.replaceAll(/:(\w+)/g, '{$1}'), method, operation: documented }],
@@ -142,7 +141,7 @@ export function documentedRoutes(
 }
 
 /** Returns OpenAPI 3.1 of the endpoints and routes that are served. */
-export function openapi(definitions: readonly Definition[], routes: readonly Route[] = []): object {
+export function openapi(definitions: readonly Definition[], routes: readonly AnyRoute[] = []): object {
   return {
     openapi: '3.1.0',
     info: {

@@ -1,5 +1,5 @@
 import type { FastifyContextConfig, FastifyReply, FastifyRequest } from 'fastify';
-import type { Route } from '../../../common/http/route.ts';
+import type { AnyRoute } from '../../../common/http/route.ts';
 import { answerProbe } from '../../../common/metrics-server.ts';
 import type { Registry } from '../../../common/metrics.ts';
 import { watchReadiness, type Check } from '../../../common/readiness.ts';
@@ -12,7 +12,7 @@ import { sendCompressed } from './serve-component-routes.ts';
 
 export interface OwnPathsOptions {
   readonly definitions: () => Definitions;
-  readonly routes: readonly Route[];
+  readonly routes: readonly AnyRoute[];
   readonly checks: Readonly<Record<string, Check>>;
   readonly registry: Registry;
   /** false if /metrics has a port of its own */
@@ -22,7 +22,7 @@ export interface OwnPathsOptions {
 /** Serves a GET path. */
 export type Get = (
   url: string,
-  config: Pick<FastifyContextConfig, 'open' | 'answered'>,
+  config: Omit<FastifyContextConfig, 'allow'>,
   handler: (request: FastifyRequest, reply: FastifyReply) => Promise<unknown>,
 ) => void;
 
@@ -44,13 +44,13 @@ export function serveOwnPaths(
   serveProbe('/livez', '/livez');
   serveProbe('/readyz', '/readyz');
   // operators' routes are shown to operators only
-  const shown = async (request: FastifyRequest): Promise<readonly Route[]> => {
+  const shown = async (request: FastifyRequest): Promise<readonly AnyRoute[]> => {
     await recognize(request);
     return routes.filter(
       ({ scope }) => scope !== 'admin' || (request.key !== undefined && hasScope(request.key, scope)),
     );
   };
-  get('/openapi.json', { open: true }, async (request, reply) => {
+  get('/openapi.json', { open: true, isForBrowsers: true }, async (request, reply) => {
     const body = JSON.stringify(openapi(definitions().all, await shown(request)));
     return await send(reply, JSON_TYPE, body);
   });

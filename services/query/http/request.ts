@@ -9,8 +9,10 @@ declare module 'fastify' {
   }
   interface FastifyContextConfig {
     /** needs no key */
-    open?: true;
+    open?: boolean;
     allow?: readonly string[];
+    /** pages of other origins may call it: endpoints, push and their description, but not metrics, keys and commands */
+    isForBrowsers?: boolean;
     /** Reports the answer to its route. Returns whether the route counts it, instead of the app. */
     answered?: (request: FastifyRequest, status: number) => boolean;
   }

@@ -1,6 +1,6 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { ApiError } from '../../../common/http/errors.ts';
-import type { OpenRoute, Route, RouteResponse } from '../../../common/http/route.ts';
+import type { AnyRoute, OpenRoute, RouteResponse } from '../../../common/http/route.ts';
 import type { Logger } from '../../../common/logger.ts';
 import { compressors } from '../answer/answer.ts';
 import { hasScope } from '../keys/key-ring.ts';
@@ -17,7 +17,7 @@ export function serveRoutes(
   app: FastifyInstance,
   methods: readonly string[],
   path: string,
-  routes: readonly Route[],
+  routes: readonly AnyRoute[],
   logger: Logger,
 ): void {
   const answered = (request: FastifyRequest, status: number): boolean => {
@@ -26,43 +26,49 @@ export function serveRoutes(
     return route?.answered !== undefined;
   };
   // the app's hook has looked at the method
-  const routeOf = (request: FastifyRequest): Route => findRoute(routes, request)!;
+  const routeOf = (request: FastifyRequest): AnyRoute => findRoute(routes, request)!;
   app.route({
     method: [...methods],
     url: path,
     bodyLimit: Math.max(...routes.map((r) => r.bodyLimit)),
-    config: { allow: allowed(routes), answered },
+    config: {
+      allow: allowed(routes),
+      answered,
+      open: routes.every(({ scope }) => scope === undefined),
+      isForBrowsers: routes.some(({ scope }) => scope !== undefined && scope !== 'admin'),
+    },
     // before the body is read: a caller without the right should not have to send it
     onRequest: async (request) => {
-      const route = routeOf(request);
-      if (route.scope !== 'any' && !hasScope(keyOf(request), route.scope))
+      const { scope } = routeOf(request);
+      if (scope !== undefined && scope !== 'any' && !hasScope(keyOf(request), scope))
         throw new ApiError('forbidden', 'the key may not do this');
     },
     preParsing: (request, reply, payload, done) => {
       const route = routeOf(request);
-      const key = keyOf(request);
       const releases: (() => void)[] = [];
       whenClosed(reply, () => {
         for (const release of releases.splice(0)) release();
       });
       const take = (bytes: number): void => {
-        if (route.admit !== undefined && !reply.raw.destroyed) releases.push(route.admit(bytes, key));
+        if (route.admit !== undefined && !reply.raw.destroyed) releases.push(route.admit(bytes, keyOf(request)));
       };
       done(null, receiveBody(payload, take));
     },
     handler: async (request, reply) => {
       const route = routeOf(request);
-      const key = keyOf(request);
       // Node sets it back for the next request of the connection
       if (route.timeoutMs !== undefined) request.raw.socket.setTimeout(route.timeoutMs);
       const audit = (outcome: 'done' | 'failed' | 'caller_left', fields: object): void => {
         if (route.scope !== 'admin' || route.method === 'GET') return;
-        const by = { request_id: request.id, key_id: key.id, address: request.ip };
+        const by = { request_id: request.id, key_id: request.key?.id, address: request.ip };
         logger.info({ ...by, method: route.method, path, outcome, ...fields }, 'admin_action');
       };
       let response: RouteResponse;
       try {
-        response = await route.handle({ ...requestOf(request, reply, route.bodyLimit), key });
+        const asked = requestOf(request, reply, route.bodyLimit);
+        response = await (route.scope === undefined
+          ? route.handle(asked)
+          : route.handle({ ...asked, key: keyOf(request) }));
       } catch (error) {
         const { status, code } = errorOf(error);
         if (error === CALLER_LEFT) audit('caller_left', {});
@@ -75,30 +81,11 @@ export function serveRoutes(
   });
 }
 
-/** Serves the routes of one path that need no key. */
-export function serveOpenRoutes(
-  app: FastifyInstance,
-  methods: readonly string[],
-  path: string,
-  routes: readonly OpenRoute[],
-): void {
-  app.route({
-    method: [...methods],
-    url: path,
-    bodyLimit: Math.max(...routes.map((r) => r.bodyLimit)),
-    config: { open: true, allow: allowed(routes) },
-    handler: async (request, reply) => {
-      const route = findRoute(routes, request)!;
-      return await sendResponse(reply, await route.handle(requestOf(request, reply, route.bodyLimit)));
-    },
-  });
-}
-
-function findRoute<R extends Pick<Route, 'method'>>(routes: readonly R[], { method }: FastifyRequest): R | undefined {
+function findRoute(routes: readonly AnyRoute[], { method }: FastifyRequest): AnyRoute | undefined {
   return routes.find((r) => r.method === (method === 'HEAD' ? 'GET' : method));
 }
 
-function allowed(routes: readonly Pick<Route, 'method'>[]): string[] {
+function allowed(routes: readonly AnyRoute[]): string[] {
   return routes.flatMap(({ method }) => (method === 'GET' ? ['GET', 'HEAD'] : [method]));
 }
 

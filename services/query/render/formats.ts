@@ -32,11 +32,9 @@ export interface Layout {
   readonly line: (row: string) => string;
 }
 
-export const JSON_LAYOUT: Layout = { head: `${RESULT}[`, separator: ',', tail: ']}', line: (row) => row };
-
 /** Returns the layout of a format, and of JSON if there is none. */
 export function layoutOf(format: OtherFormat | undefined, columns: Definition['columns']): Layout {
-  if (format === undefined) return JSON_LAYOUT;
+  if (format === undefined) return { head: `${RESULT}[`, separator: ',', tail: ']}', line: (row) => row };
   const lines = { separator: '', tail: '' };
   if (format === 'ndjson') return { ...lines, head: '', line: (row) => `${row}\n` };
   return {

@@ -1,8 +1,7 @@
 import { hash } from 'node:crypto';
-import { setImmediate } from 'node:timers/promises';
 import type { Column, Definition, Render } from '../definition/definition.ts';
-import { eachElement, elements, isBlank, members, nestedList } from '../../../common/json-text.ts';
-import { JSON_LAYOUT, RESULT, type Layout } from './formats.ts';
+import { elements, isBlank, members, nestedList } from '../../../common/json-text.ts';
+import { RESULT, layoutOf, type Layout, type OtherFormat } from './formats.ts';
 import { unixMicroseconds } from '../definition/timestamp.ts';
 
 /**
@@ -15,11 +14,11 @@ const DATA = '"data":';
 /** Callers get slashes as they are. All else in that format is as for every read. */
 export const RESULT_SETTINGS = { output_format_json_escape_forward_slashes: 0 } as const;
 
-/** The event loop serves others after this many bytes, so other answers do not wait for a large one. */
-const TURN_BYTES = 128 * 1024;
+/** Room for what a body has more than its result. */
+const MORE_BYTES = 1024;
 
 export interface Body {
-  /** `{"result":[...]}`; a string if it is small, because Node then sends head and body in one piece */
+  /** `{"result":[...]}`, or its rows in another form; a string if it is small (renderer.ts) */
   readonly body: string | Buffer;
   /** true if there were more than max rows; the rest is cut */
   readonly truncated: boolean;
@@ -148,48 +147,16 @@ function* renderedRows({ columns: declared, maxRows }: Shape, result: Buffer): G
   }
 }
 
-/** Returns a small body, in turns. An undefined row is a cut. */
-async function textOf(rows: Iterable<string | undefined>, { head, separator, tail, line }: Layout): Promise<Body> {
-  const lines: string[] = [];
-  let truncated = false;
-  let sinceTurn = 0;
-  for (const row of rows) {
-    if (row === undefined) truncated = true;
-    else lines.push(line(row));
-    sinceTurn += row?.length ?? 0;
-    if (sinceTurn > TURN_BYTES) {
-      sinceTurn = 0;
-      await setImmediate();
-    }
-  }
-  const body = `${head}${lines.join(separator)}${tail}`;
-  return { body, truncated, etag: etagOf(body) };
-}
-
 /**
- * Returns the body of a small result in RESULT_FORMAT, which was requested with one row more than max rows. Without
- * declared columns it takes those of the result, and prints dates without a zone. The format is
- * `{"meta":[{"name":..,"type":..}],"data":[[..],..],...}`.
+ * Returns a body in an ArrayBuffer of its own. Rows go into it one by one, because pieces and their concatenation would
+ * take twice the memory. An undefined row is a cut.
  */
-export async function renderBody(shape: Shape, result: Buffer, layout: Layout = JSON_LAYOUT): Promise<Body> {
-  return await textOf(renderedRows(shape, result), layout);
-}
-
-/** Returns the small body `{"result":[...]}` in another form. */
-export async function convertBody(body: string, layout: Layout): Promise<Body> {
-  return await textOf(eachElement(body, RESULT.length), layout);
-}
-
-/**
- * Returns a large body as bytes, in one go, for a worker thread. The bytes have an ArrayBuffer of their own. Rows go
- * into it one by one, because pieces and their concatenation would take twice the memory. An undefined row is a cut.
- */
-function bytesOf(
+function bodyOf(
   rows: Iterable<string | undefined>,
   size: number,
   { head, separator, tail, line }: Layout,
 ): Body & { readonly body: Buffer } {
-  let bytes = Buffer.allocUnsafeSlow(size + TURN_BYTES);
+  let bytes = Buffer.allocUnsafeSlow(size + MORE_BYTES);
   let used = 0;
   const add = (text: string): void => {
     const needed = used + Buffer.byteLength(text);
@@ -216,12 +183,16 @@ function bytesOf(
   return { body, truncated, etag: etagOf(body) };
 }
 
-/** Returns the body of a large result. */
-export function renderBytes(shape: Shape, result: Buffer, layout: Layout = JSON_LAYOUT): ReturnType<typeof bytesOf> {
-  return bytesOf(renderedRows(shape, result), result.length, layout);
+/**
+ * Returns the body of a result in RESULT_FORMAT, which was requested with one row more than max rows. Without declared
+ * columns it takes those of the result, and prints dates without a zone. The format is
+ * `{"meta":[{"name":..,"type":..}],"data":[[..],..],...}`.
+ */
+export function renderBody(shape: Shape, result: Buffer, format?: OtherFormat): ReturnType<typeof bodyOf> {
+  return bodyOf(renderedRows(shape, result), result.length, layoutOf(format, shape.columns ?? []));
 }
 
-/** Returns the large body `{"result":[...]}` in another form. */
-export function convertBytes(body: Buffer, layout: Layout): ReturnType<typeof bytesOf> {
-  return bytesOf(eachRow(body, RESULT.length, OBJECT), body.length, layout);
+/** Returns the body `{"result":[...]}` in another form. */
+export function convertBody(body: Buffer, format: OtherFormat, columns: readonly Column[]): ReturnType<typeof bodyOf> {
+  return bodyOf(eachRow(body, RESULT.length, OBJECT), body.length, layoutOf(format, columns));
 }

@@ -1,6 +1,5 @@
 /** A node of a statement as ClickHouse parsed it, printed by EXPLAIN AST. */
 export interface Node {
-  readonly depth: number;
   readonly type: string;
   readonly rest: string;
   readonly children: Node[];
@@ -12,9 +11,10 @@ export function parseAst(printed: string): Node | undefined {
   for (const line of printed.split('\n').filter((l) => l !== '')) {
     const m = /^( *)([A-Za-z:]+)(?: (.*))?$/.exec(line);
     if (m === null) return undefined;
-    const node: Node = { depth: (m[1] ?? '').length, type: m[2] ?? '', rest: (m[3] ?? '').trim(), children: [] };
-    if (node.depth > path.length || (node.depth === 0 && path.length > 0)) return undefined;
-    path.length = node.depth;
+    const [, { length: depth } = '', type = '', rest = ''] = m;
+    const node: Node = { type, rest: rest.trim(), children: [] };
+    if (depth > path.length || (depth === 0 && path.length > 0)) return undefined;
+    path.length = depth;
     path.at(-1)?.children.push(node);
     path.push(node);
   }
@@ -47,9 +47,9 @@ function aliasOf(rest: string): string | undefined {
 const DEEPEST = 1_000;
 
 /**
- * Returns how many nodes a statement has once each alias is replaced by what it stands for, as ClickHouse does before it
- * reads a row. Of several expressions with one alias the sum counts, in whatever SELECT they stand. Infinity if aliases
- * are nested too deeply, or stand for each other: then no order of looking at them tells how large they are.
+ * Returns how many nodes a statement has once each alias is replaced by what it stands for, as ClickHouse does before
+ * it reads a row. Of several expressions with one alias the sum counts, in whatever SELECT they stand. Infinity if
+ * aliases are nested too deeply, or stand for each other: then no order of looking at them tells how large they are.
  */
 export function expandedSize(root: Node): number {
   const named = Map.groupBy(nodesOf(root), (node) => aliasOf(node.rest));

@@ -48,6 +48,7 @@ describe('branches', () => {
     ['SELECT * FROM (-- only interval\nSELECT 1)', /is none of .* at position 16/],
     ['SELECT * FROM (SELECT 1 -- only interval: a\n)', /must begin a branch .* at position 25/],
     ['-- only interval: a\nSELECT 1', /must begin a branch/],
+    ['SELECT * FROM (-- only interval: a\n-- only interval: b\nSELECT 1)', /must begin a branch .* at position 36/],
     ['SELECT * FROM (-- only interval: a\nSELECT 1 UNION DISTINCT SELECT 2)', /is only for UNION ALL/],
   ])('%s is refused', (statement, message) => {
     expect(() => fragmentsOf(statement, named)).toThrow(message);

@@ -1,7 +1,7 @@
 import { refusal } from '../../../common/clickhouse/errors.ts';
 import { tokenize } from '../../../common/clickhouse/sql.ts';
 import type { Parameter } from '../definition/definition.ts';
-import { compilePattern } from '../definition/pattern.ts';
+import { matches, refusedPattern } from '../definition/pattern.ts';
 
 /**
  * Branches of a UNION ALL that only some values of the parameters need. A comment at the beginning of a branch says
@@ -71,7 +71,7 @@ export function fragmentsOf(sql: string, parameters: readonly Named[]): Fragment
       if (token.kind === 'comment') {
         const said = COMMENT.exec(token.text)?.[1];
         if (said === undefined) continue;
-        if (begun) throw misplaced(i);
+        if (begun || conditions.length > 0) throw misplaced(i);
         conditions = said
           .trim()
           .split(/\s+and\s+/)
@@ -118,13 +118,9 @@ function conditionOf(said: string, parameters: readonly Named[], position: numbe
       throw wrong(`"-- only ${said}": ${unknown} is not in the enum of ${parameter}`, position);
     return { parameter, holds: (value) => value !== null && value !== undefined && values.includes(value) };
   }
-  let matches: (text: string) => boolean;
-  try {
-    matches = compilePattern(operand);
-  } catch (error) {
-    throw wrong(`"-- only ${said}": the pattern ${(error as Error).message}`, position);
-  }
-  return { parameter, holds: (value) => matches(value ?? '') === (operator === '~') };
+  const refused = refusedPattern(operand);
+  if (refused !== undefined) throw wrong(`"-- only ${said}": ${operand} ${refused}`, position);
+  return { parameter, holds: (value) => matches(operand, value ?? '') === (operator === '~') };
 }
 
 /**

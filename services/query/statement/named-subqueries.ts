@@ -36,18 +36,6 @@ export function withoutUnread(sql: string): string {
   return sql;
 }
 
-/** Returns every name that a statement gives to a subquery, at any depth. */
-export function subqueryNames(sql: string): string[] {
-  const code = codeOf(sql);
-  return code.flatMap((token, i) =>
-    code[i + 1]?.text.toUpperCase() === 'AS' &&
-    code[i + 2]?.text === '(' &&
-    ['WITH', 'SELECT', '('].includes(code[i + 3]?.text.toUpperCase() ?? '')
-      ? [nameOf(token)]
-      : [],
-  );
-}
-
 interface Reading {
   /** without spaces and comments */
   readonly code: readonly Token[];

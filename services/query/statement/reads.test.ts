@@ -21,6 +21,6 @@ const readOf = (table: string): string[] =>
 test('in a cluster of several shards an endpoint reads the tables over all of them, not those of one', () => {
   expect(readOf('edge_logs')).toEqual([]);
   expect(readOf('logs_all.edge_logs')).toEqual([]);
-  expect(readOf('logs.edge_logs')).toEqual(['logs.edge_logs is internal: read a log or a rollup']);
-  expect(readOf('batches')).toEqual(['batches is internal: read a log or a rollup']);
+  expect(readOf('logs.edge_logs')).toEqual(["'logs.edge_logs' is internal: read a log or a rollup"]);
+  expect(readOf('batches')).toEqual(["'batches' is internal: read a log or a rollup"]);
 });

@@ -47,23 +47,22 @@ export function wrongReads({ printed, database, tables, subqueries, sandboxed }:
   const root = parseAst(printed);
   if (root === undefined) return ['ClickHouse cannot parse the statement'];
   const wrong: string[] = [];
-  for (const name of subqueries) if (tables.has(name)) wrong.push(`the subquery ${name} has the name of a table`);
-
+  for (const name of subqueries) if (tables.has(name)) wrong.push(`the subquery '${name}' has the name of a table`);
   const isTable = (name: string): boolean => name.includes('.') || tables.has(name);
   const look = (node: Node, select: Node | undefined): void => {
     const name = nameOf(node.rest);
     if (sandboxed && / \(alias `?project`?\)/.test(node.rest))
       wrong.push('sandboxed: only the column may be named project');
     if (node.type === 'TableIdentifier' || (node.type === 'Identifier' && isClosed(name))) {
-      if (isClosed(name)) wrong.push(`${name} is internal: read a log or a rollup`);
+      if (isClosed(name)) wrong.push(`'${name}' is internal: read a log or a rollup`);
       else if (sandboxed && isTable(name) && (select === undefined || !filtersByProject(select)))
-        wrong.push(`sandboxed: each SELECT from ${name} needs its own WHERE project = @project`);
+        wrong.push(`sandboxed: each SELECT from '${name}' needs its own WHERE project = @project`);
     }
     for (const child of node.children) {
       const isFunction = node.type === 'TableExpression' && child.type === 'Function';
       const called = nameOf(child.rest);
       if (isFunction && !TABLE_FUNCTIONS.has(called.toLowerCase()))
-        wrong.push(`the table function ${called} is not for endpoints`);
+        wrong.push(`the table function '${called}' is not for endpoints`);
       look(child, node.type === 'SelectQuery' ? node : select);
     }
   };
@@ -75,7 +74,7 @@ export function wrongReads({ printed, database, tables, subqueries, sandboxed }:
     if (of === 'system' || of.toLowerCase() === 'information_schema') return !SYSTEM_TABLES.has(table);
     // the rows of one shard
     if (of !== '' && databaseOfAll(of) === database) return true;
-    const isOurs = of === database || (of === '' && tables.has(table) && !subqueries.includes(table));
+    const isOurs = of === database || (of === '' && tables.has(table));
     return isOurs && !OPEN_TABLES.has(table);
   }
 }
@@ -86,11 +85,11 @@ export function wrongReads({ printed, database, tables, subqueries, sandboxed }:
  */
 function filtersByProject(select: Node): boolean {
   const from = select.children.findIndex(({ type }) => type === 'TablesInSelectQuery');
-  const sources =
+  const tablesRead =
     select.children[from]?.children.filter((element) =>
       element.children.some(({ type }) => type === 'TableExpression'),
     ) ?? [];
-  if (sources.length !== 1) return false;
+  if (tablesRead.length !== 1) return false;
   const conditions: Node[] = [];
   // WHERE and PREWHERE stand right after the tables; HAVING stands after a list
   for (const node of select.children.slice(from + 1)) {
