@@ -104,11 +104,16 @@ export function invocationStats(
 ): InvocationStats[] {
   const { unit, span } = SERIES[params.interval ?? ''] ?? SERIES['1day']!;
   const rows: InvocationStats[] = [];
+  const from = floorTo(now - span, unit);
   const mine = invocations.filter(
-    (i) => i.project === params.project && (!params.function_id || i.functionId === params.function_id),
+    (i) =>
+      i.timestamp >= from &&
+      i.project === params.project &&
+      (!params.function_id || i.functionId === params.function_id),
   );
-  for (let bucket = floorTo(now - span, unit); bucket <= floorTo(now, unit); bucket += unit) {
-    const inside = mine.filter((i) => i.timestamp >= bucket && i.timestamp < bucket + unit);
+  const byBucket = Map.groupBy(mine, (i) => floorTo(i.timestamp, unit));
+  for (let bucket = from; bucket <= floorTo(now, unit); bucket += unit) {
+    const inside = byBucket.get(bucket) ?? [];
     const times = inside.flatMap((i) => (i.milliseconds === undefined ? [] : [i.milliseconds])).sort((a, b) => a - b);
     const some = times.length > 0;
     rows.push({

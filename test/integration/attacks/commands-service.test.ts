@@ -76,7 +76,7 @@ describe.each(['embedded', 'server'] as const)('npm start (%s)', (mode) => {
   });
 
   test('a backup goes to a place of BACKUP_PLACES, for the owner only; nothing else is made or called', async () => {
-    const made = await call('backup', { do: 'create', place: 'local/one' });
+    const made = await call('backup', { action: 'create', place: 'local/one' });
     expect(made.status, made.text).toBe(200);
     expect(existsSync(join(backups, 'one'))).toBe(true);
     if (mode === 'embedded') expect(open(backups)).toEqual([]);
@@ -89,14 +89,14 @@ describe.each(['embedded', 'server'] as const)('npm start (%s)', (mode) => {
       `local/../elsewhere`,
       `local/${'x'.repeat(200)}`,
     ]) {
-      const reply = await call('backup', { do: 'create', place });
+      const reply = await call('backup', { action: 'create', place });
       expect(reply.error).toMatchObject({
         status: 400,
         code: 'invalid_request',
         message: expect.stringMatching(/^the arguments are wrong: place has a form that is not allowed/) as string,
       });
     }
-    expect((await call('backup', { do: 'create', place: 'other/one' })).error).toMatchObject({
+    expect((await call('backup', { action: 'create', place: 'other/one' })).error).toMatchObject({
       status: 409,
       message: 'there is no place other; BACKUP_PLACES has local',
     });
@@ -106,9 +106,9 @@ describe.each(['embedded', 'server'] as const)('npm start (%s)', (mode) => {
 
   test('no error has a word of the engine, or tells where it is', async () => {
     const replies = await Promise.all([
-      call('backup', { do: 'create', place: 'local/one' }),
-      call('backup', { do: 'create', place: 'local/two', base: 'local/none' }),
-      call('backup', { do: 'restore', place: 'local/none' }),
+      call('backup', { action: 'create', place: 'local/one' }),
+      call('backup', { action: 'create', place: 'local/two', base: 'local/none' }),
+      call('backup', { action: 'restore', place: 'local/none' }),
       call('endpoints', {
         action: 'run',
         endpoint: 'usage.api-counts',
@@ -116,7 +116,7 @@ describe.each(['embedded', 'server'] as const)('npm start (%s)', (mode) => {
       }),
       call('rollup', { action: 'rebuild', from: 0, to: 1, rollup: 'none', acceptLoss: false }),
       call('keys', { action: 'create', name: 'x', scopes: ['nothing'], projects: [], expires_at: null }),
-      call('dead-letters', { do: 'show', at: { topic: 'none', partition: 0, offset: '0' } }),
+      call('dead-letters', { action: 'show', at: { topic: 'none', partition: 0, offset: '0' } }),
     ]);
     expect(replies.map((reply) => reply.status)).toEqual([409, 409, 409, 400, 400, 400, 409]);
     const server = face === undefined ? 'embedded has' : new URL(face.url).host;
@@ -137,8 +137,8 @@ describe.each(['embedded', 'server'] as const)('npm start (%s)', (mode) => {
           [0, 4_291_747_201],
         ].map(([from, to]) => call('rollup', { action: 'rebuild', from, to, rollup: null, acceptLoss: false })),
         call('rollup', { action: 'rebuild', from: 0, to: 4_291_747_200, rollup: null, acceptLoss: false }),
-        call('dead-letters', { do: 'list', filter: {}, limit: 1_000_000 }),
-        call('dead-letters', { do: 'list', filter: {}, limit: 1e300 }),
+        call('dead-letters', { action: 'list', filter: {}, limit: 1_000_000 }),
+        call('dead-letters', { action: 'list', filter: {}, limit: 1e300 }),
         call('reconcile', {}),
       ]);
       expect(statuses.map((reply) => reply.status)).toEqual([400, 400, 400, 400, 200, 200, 400, 200]);

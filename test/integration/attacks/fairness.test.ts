@@ -33,7 +33,7 @@ async function p95(prefix: string): Promise<number> {
   return times.toSorted((a, b) => a - b)[Math.floor(CALLS * 0.95) - 1] ?? Infinity;
 }
 
-describe.each(modes.filter((mode) => mode !== 'container'))('%s', (mode) => {
+describe.each(modes)('%s', (mode) => {
   beforeAll(async () => {
     engine = await openEngine(mode);
     writeEndpoint(folder.path, 'slow', 'SELECT sleep(1.5) + length(@project) AS n', 'max_seconds: 20\n');

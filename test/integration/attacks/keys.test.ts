@@ -1,6 +1,9 @@
 import { Writable } from 'node:stream';
 import { pino } from 'pino';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { commandRoutes } from '../../../common/command/command-routes.ts';
+import { readSettings } from '../../../common/config/settings.ts';
+import { keysCommand } from '../../../services/query/commands/keys.ts';
 import { createKey } from '../../../services/query/keys/key-table.ts';
 import type { QueryService } from '../../../services/query/service.ts';
 import { waitFor } from '../../harness/wait-for.ts';
@@ -13,17 +16,18 @@ let lines: string[] = [];
 
 async function start(settings: Record<string, string> = {}): Promise<void> {
   lines = [];
-  service = await startService(engine.clickhouse, engine.dataDir, settings, {
-    logger: pino(
-      { level: 'info' },
-      new Writable({
-        write: (chunk: Buffer, _, done) => {
-          lines.push(chunk.toString());
-          done();
-        },
-      }),
-    ),
-  });
+  const logger = pino(
+    { level: 'info' },
+    new Writable({
+      write: (chunk: Buffer, _, done) => {
+        lines.push(chunk.toString());
+        done();
+      },
+    }),
+  );
+  const context = { clickhouse: engine.clickhouse, settings: readSettings({}), logger };
+  const routes = commandRoutes(context, [keysCommand]);
+  service = await startService(engine.clickhouse, engine.dataDir, settings, { logger, routes });
   await service.ready;
 }
 const ask = (key: string, path = '/api/endpoints/logs.all?project=p', from = ''): Promise<Reply> =>
@@ -37,7 +41,7 @@ const metric = async (name: string): Promise<number> =>
 const logged = (event: string): Record<string, unknown>[] =>
   lines.map((line) => JSON.parse(line) as Record<string, unknown>).filter(({ msg }) => msg === event);
 
-describe.each(modes.filter((mode) => mode !== 'container'))('%s', (mode) => {
+describe.each(modes)('%s', (mode) => {
   beforeAll(async () => {
     engine = await openEngine(mode);
   });
@@ -138,15 +142,16 @@ describe.each(modes.filter((mode) => mode !== 'container'))('%s', (mode) => {
 
   it('keys that are made, rotated and revoked leave a line with the key that did it and its address, and no key', async () => {
     await start();
-    const post = (path: string, body: string, method = 'POST'): Promise<Reply> =>
-      send(service.address, path, { method, headers: { 'x-api-key': API_KEY }, body });
+    const post = (path: string, body: string, method = 'POST', key = API_KEY): Promise<Reply> =>
+      send(service.address, path, { method, headers: { 'x-api-key': key }, body });
     const made = JSON.parse((await post('/api/keys', '{"name":"audited","scopes":["query"]}')).text) as {
       id: string;
       key: string;
     };
-    const rotated = JSON.parse((await post(`/api/keys/${made.id}/rotate`, '{"overlap_seconds":60}')).text) as {
-      id: string;
-      key: string;
+    const rotation = JSON.stringify({ action: 'rotate', id: made.id, overlapSeconds: 60 });
+    expect((await post('/api/commands/keys', rotation, 'POST', made.key)).status).toBe(403);
+    const { result: rotated } = JSON.parse((await post('/api/commands/keys', rotation)).text) as {
+      result: { id: string; key: string };
     };
     await post(`/api/keys/${rotated.id}`, '', 'DELETE');
     await waitFor(() => logged('admin_action').length === 3, 5_000, 'three lines');
@@ -162,7 +167,7 @@ describe.each(modes.filter((mode) => mode !== 'container'))('%s', (mode) => {
         created_id: made.id,
         scopes: ['query'],
       },
-      { ...by, action: 'key_rotated', rotated_id: made.id, created_id: rotated.id, overlap_seconds: 60 },
+      { ...by, path: '/api/commands/keys', action: 'rotate', id: made.id, created_id: rotated.id },
       { ...by, method: 'DELETE', action: 'key_revoked', revoked_id: rotated.id, status: 204 },
     ]);
     for (const secret of [API_KEY, made.key, rotated.key]) expect(lines.join('')).not.toContain(secret);

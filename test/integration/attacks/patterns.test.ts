@@ -16,7 +16,7 @@ const counts = (project: string): ReturnType<typeof call> =>
 const running = async (): Promise<string | undefined> =>
   /^sluice_query_running (\d+)$/m.exec((await send(service.address, '/metrics')).text)?.[1];
 
-describe.each(modes.filter((mode) => mode !== 'container'))('%s', (mode) => {
+describe.each(modes)('%s', (mode) => {
   beforeAll(async () => {
     engine = await openEngine(mode);
     const text = Array.from({ length: URL_BYTES }, (_, i) =>

@@ -1,7 +1,6 @@
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { waitFor } from '../../harness/wait-for.ts';
-import { modes } from '../query/service.ts';
 import { whileAlive } from './alive.ts';
 import { openPushWorld, type PushWorld } from './push-world.ts';
 
@@ -42,12 +41,12 @@ const bodies: readonly (readonly [string, Buffer, number])[] = [
   ['ten million empty lines', fill(10 * MB, '', '\n', ''), 400],
 ];
 
-describe.each(modes.filter((mode) => mode !== 'container'))('push (%s)', (mode) => {
+describe('push', () => {
   let world: PushWorld;
   let key: string;
 
   beforeAll(async () => {
-    world = await openPushWorld(mode);
+    world = await openPushWorld();
     key = await world.createKey({ name: 'attacker' });
   });
   afterAll(() => world?.close());

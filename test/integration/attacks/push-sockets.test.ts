@@ -1,6 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { waitFor } from '../../harness/wait-for.ts';
-import { modes } from '../query/service.ts';
 import { whileAlive } from './alive.ts';
 import { announce, openPushWorld, type PushWorld, type RawCall } from './push-world.ts';
 
@@ -21,7 +20,7 @@ const IDLE_ENDED_MS = 18_000;
 const idle = new Map<unknown, () => void>();
 const { setTimeout: startTimer, clearTimeout: stopTimer } = globalThis;
 
-/** One test waits by the wall clock. For the others the time is over at once, for every body that still comes. */
+/** The first test waits by the wall clock. For the others the time is over at once, for every body that still comes. */
 function endIdleTime(): void {
   for (const end of idle.values()) end();
 }
@@ -38,7 +37,7 @@ async function ended({ socket }: RawCall): Promise<void> {
   );
 }
 
-describe.each(modes.filter((mode) => mode !== 'container'))('push (%s)', (mode) => {
+describe('push', () => {
   let world: PushWorld;
   let attacker: string;
   let other: string;
@@ -53,7 +52,7 @@ describe.each(modes.filter((mode) => mode !== 'container'))('push (%s)', (mode) 
       idle.delete(timer);
       stopTimer(timer);
     });
-    world = await openPushWorld(mode, { PUSH_BUFFER_BYTES: String(BUFFER) });
+    world = await openPushWorld({ PUSH_BUFFER_BYTES: String(BUFFER) });
     [attacker, other] = await Promise.all([world.createKey({ name: 'attacker' }), world.createKey({ name: 'other' })]);
   });
   afterAll(async () => {
@@ -70,7 +69,6 @@ describe.each(modes.filter((mode) => mode !== 'container'))('push (%s)', (mode) 
       expect(await world.heldBytes()).toBe(0);
       for (const key of [attacker, other]) expect((await world.push(key, event)).text).toBe('{"message":"Logged!"}');
       expect([idle.size, calls.filter((call) => call.answer() !== '').length]).toEqual([MANY, 0]);
-      if (mode !== 'embedded') endIdleTime();
       await waitFor(
         () => calls.every((call) => call.answer().includes('\r\n\r\n{')),
         IDLE_ENDED_MS,

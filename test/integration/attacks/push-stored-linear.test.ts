@@ -1,14 +1,13 @@
 import { describe, expect, it } from 'vitest';
 import { elements, members, nestedList } from '../../../common/json-text.ts';
 import { BUILT_IN, readDefinitions } from '../../../services/query/definition/definition-files.ts';
-import { layoutOf } from '../../../services/query/render/formats.ts';
 import { isModified, preferredEncoding, preferredFormat } from '../../../services/query/http/negotiate.ts';
 import { ignoredParameters, readParams } from '../../../services/query/definition/params.ts';
-import { convertBody, renderBytes } from '../../../services/query/render/render.ts';
+import { convertBody, renderBody } from '../../../services/query/render/render.ts';
 import { filled, superlinear } from '../../harness/doubling.ts';
 
-// Guarantee: no stored event, no parameter and no header costs more than in proportion to its bytes. (HTTP takes less of
-// a parameter or a header than is tried here.)
+// Guarantee: no stored event, no parameter and no header costs more than in proportion to its bytes. (HTTP takes less
+// of a parameter or a header than is tried here.)
 
 type Unit = string | ((i: number) => string);
 
@@ -42,17 +41,17 @@ describe('an event that is stored', () => {
       Buffer.from(
         `{"meta":[{"name":"id","type":"String"},{"name":"timestamp","type":"DateTime64(6)"},{"name":"message","type":"String"}],"data":[["x","2026-03-01 09:00:00.000000",${JSON.stringify(`{"metadata":${make(bytes)}}`)}]]}`,
       );
-    expect(await superlinear(result, (bytes) => renderBytes(definition, bytes))).toBeUndefined();
+    expect(await superlinear(result, (bytes) => renderBody(definition, bytes))).toBeUndefined();
   });
 
   it.each(stored.filter(([name]) => ['letters', 'escaped quotes', 'names'].includes(name)))(
     'of %s is a line or a cell in linear time',
     async (_, before, unit, after) => {
-      const cell = (bytes: number): string =>
-        `{"result":[{"a":${JSON.stringify(filled(bytes, before, unit, after))}}]}`;
+      const cell = (bytes: number): Buffer =>
+        Buffer.from(`{"result":[{"a":${JSON.stringify(filled(bytes, before, unit, after))}}]}`);
       const columns = [{ name: 'a', from: 'a', description: '', nullable: true, render: 'string' as const }];
       for (const format of ['csv', 'ndjson'] as const)
-        expect(await superlinear(cell, (body) => convertBody(body, layoutOf(format, columns))), format).toBeUndefined();
+        expect(await superlinear(cell, (body) => convertBody(body, format, columns)), format).toBeUndefined();
     },
   );
 });

@@ -6,18 +6,12 @@ import { sources } from '../../../common/sources.ts';
 import { startPush } from '../../../services/push/service.ts';
 import { createTopic, testKafka, uniqueName } from '../../harness/kafka.ts';
 import { waitFor } from '../../harness/wait-for.ts';
-import {
-  API_KEY,
-  logger,
-  openEngine,
-  send,
-  startService,
-  type Mode,
-  type Reply,
-  type TestSettings,
-} from '../query/service.ts';
+import { API_KEY, logger, openEngine, send, startService, type Reply, type TestSettings } from '../query/service.ts';
 
-/** A service with push, over a real broker and a real engine, that attackers and others share. */
+/**
+ * A service with push, over a real broker, that attackers and others share. Its keys are in the embedded engine, in the
+ * same process: push asks no engine for anything else.
+ */
 export interface PushWorld {
   readonly address: string;
   /** what push holds, bytes */
@@ -27,8 +21,8 @@ export interface PushWorld {
   close(): Promise<void>;
 }
 
-export async function openPushWorld(mode: Mode, settings: TestSettings = {}): Promise<PushWorld> {
-  const engine = await openEngine(mode);
+export async function openPushWorld(settings: TestSettings = {}): Promise<PushWorld> {
+  const engine = await openEngine();
   const prefix = uniqueName('attack');
   await createTopic('attack', { partitions: 3 }, `${prefix}.edge_logs`);
   const topics = sources.map(({ name }) => `${name}=${prefix}.${name}`).join(',');

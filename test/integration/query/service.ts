@@ -10,7 +10,7 @@ import type { SourceName } from '../../../common/sources.ts';
 import { startQuery, type QueryOptions, type QueryService } from '../../../services/query/service.ts';
 import type { Face } from '../../harness/clickhouse-face.ts';
 import { openTestStore } from '../../harness/ingest-store.ts';
-import { hasServer, openTestDatabase, openTestEmbedded, openTestFace } from '../../harness/clickhouse.ts';
+import { hasServer, openTestEmbedded, openTestFace } from '../../harness/clickhouse.ts';
 
 /**
  * The query service over a real engine and a real socket; events come in through the store of ingest, without Kafka.
@@ -18,12 +18,12 @@ import { hasServer, openTestDatabase, openTestEmbedded, openTestFace } from '../
 export const API_KEY = 'the-key-of-the-tests';
 export const logger = createLogger(process.env['TEST_LOG_LEVEL'] ?? 'silent');
 
+export type Mode = 'embedded' | 'server';
 /**
- * The ways to an engine: in this process, over HTTP to another (with faults between), and to the server of this run,
- * where there is one.
+ * The ways to an engine: in this process, and over HTTP to a server (with faults between). A project with a kind of
+ * server asks that kind alone: the embedded engine is the same in all of them.
  */
-export type Mode = 'embedded' | 'server' | 'container';
-export const modes: readonly Mode[] = ['embedded', 'server', ...(hasServer() ? (['container'] as const) : [])];
+export const modes: readonly Mode[] = hasServer() ? ['server'] : ['embedded', 'server'];
 
 export interface Engine {
   readonly clickhouse: ClickHouse;
@@ -39,7 +39,7 @@ export async function openEngine(
   options: Parameters<typeof openTestFace>[0] = {},
 ): Promise<Engine> {
   const faced = mode === 'server' ? await openTestFace(options) : undefined;
-  const opened = faced ?? (mode === 'container' ? await openTestDatabase() : await openTestEmbedded());
+  const opened = faced ?? (await openTestEmbedded());
   await migrate(opened.clickhouse, logger);
   return {
     clickhouse: opened.clickhouse,

@@ -75,6 +75,7 @@ beforeAll(async () => {
     metrics,
     limits: { max_execution_time: 1, max_memory_usage: 1, max_rows_to_read: 1, max_result_bytes: 2 * ANSWER_BYTES },
     cacheLimits: { maxEntries: 1, maxBytes: 1 },
+    isServed: () => true,
   });
   app = await createApp({
     definitions: () => definitions,
