@@ -144,6 +144,9 @@ export function readSettings(
   }
   const settings = values as Settings;
   mistakes.push(...contradictions(settings, wrong, service));
+  // of a missing one its sentence says all
+  if (wrong.size === 0 && mistakes.length === 1 && mistakes[0]!.startsWith('npm run '))
+    throw new StartError(mistakes[0]!, { exitCode: EXIT_CONFIG });
   if (mistakes.length > 0)
     throw new StartError(
       `${mistakes.length === 1 ? 'a setting is' : `${mistakes.length} settings are`} wrong:\n${mistakes.map((m) => `  ${m}`).join('\n')}`,

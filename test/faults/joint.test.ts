@@ -179,7 +179,7 @@ describe('kill -9 in an insert that partitions share', () => {
         30_000,
         'it is killed',
       );
-      expect(exit).toEqual({ code: null, signal: 'SIGKILL' });
+      expect(exit, killed.log().slice(-2_000)).toEqual({ code: null, signal: 'SIGKILL' });
       const last = startIngestChild({ env, sessionTimeoutMs: 2_000 });
       await world.finished(last.reader);
       await world.expectExact(last.reader);
