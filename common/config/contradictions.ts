@@ -78,15 +78,19 @@ export function contradictions(
       `API_KEY has fewer than ${SHORTEST_API_KEY} characters, and HOST lets others than this machine in; use a longer key`,
     );
   }
-  if (service === undefined) return mistakes;
-  const { script, needs } = service;
-  if (needs.some((name) => settings[name] === undefined && right(name)))
-    mistakes.push(
-      `npm run ${script} needs ${needs.join(' and ')}; npm start runs everything in one process without ${needs.length > 1 ? 'them' : 'it'}`,
-    );
   // ingest and rollup do not listen on PORT
-  const listens = script === 'start' || script === 'query';
+  const listens = service?.script === 'start' || service?.script === 'query';
   if (listens && settings.PORT !== 0 && settings.METRICS_PORT === settings.PORT && right('PORT'))
     mistakes.push(`METRICS_PORT and PORT are both ${settings.PORT}; without METRICS_PORT, PORT serves /metrics`);
   return mistakes;
+}
+
+/** Returns what a service cannot run without, if a setting of that is missing. It skips those in `wrong`. */
+export function lackOf(
+  settings: Settings,
+  wrong: ReadonlySet<SettingName>,
+  { script, needs }: Service,
+): string | undefined {
+  if (needs.every((name) => settings[name] !== undefined || wrong.has(name))) return undefined;
+  return `npm run ${script} needs ${needs.join(' and ')}; npm start runs everything in one process without ${needs.length > 1 ? 'them' : 'it'}`;
 }

@@ -2,7 +2,7 @@ import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { EXIT_CONFIG, StartError } from '../errors.ts';
 import { backupPlaces, type BackupPlaces } from './backup-places.ts';
-import { contradictions, type Service } from './contradictions.ts';
+import { contradictions, lackOf, type Service } from './contradictions.ts';
 import * as parsers from './parsers.ts';
 
 /**
@@ -144,13 +144,13 @@ export function readSettings(
   }
   const settings = values as Settings;
   mistakes.push(...contradictions(settings, wrong, service));
-  // of a missing one its sentence says all
-  if (wrong.size === 0 && mistakes.length === 1 && mistakes[0]!.startsWith('npm run '))
-    throw new StartError(mistakes[0]!, { exitCode: EXIT_CONFIG });
-  if (mistakes.length > 0)
-    throw new StartError(
-      `${mistakes.length === 1 ? 'a setting is' : `${mistakes.length} settings are`} wrong:\n${mistakes.map((m) => `  ${m}`).join('\n')}`,
-      { exitCode: EXIT_CONFIG },
-    );
+  const lack = service && lackOf(settings, wrong, service);
+  if (mistakes.length > 0) {
+    const head = `${mistakes.length === 1 ? 'a setting is' : `${mistakes.length} settings are`} wrong:`;
+    throw new StartError([head, ...mistakes, ...(lack === undefined ? [] : [lack])].join('\n  '), {
+      exitCode: EXIT_CONFIG,
+    });
+  }
+  if (lack !== undefined) throw new StartError(lack, { exitCode: EXIT_CONFIG });
   return settings;
 }

@@ -1,10 +1,14 @@
-import { HEADER_OVERHEAD, RECORD_OVERHEAD } from '../../common/kafka/wire/record-batch.ts';
 import type { Record } from './evaluate/record.ts';
+
+export interface HeldRecord extends Record {
+  /** what it takes in memory, about */
+  readonly bytes: number;
+}
 
 /** Records of one partition, by offset. All offsets up to `to` were fetched; those without a record are holes. */
 export interface Fetched {
   readonly to: number;
-  readonly records: readonly Record[];
+  readonly records: readonly HeldRecord[];
   /** called when all of the records are written: nobody reads them again. What is dropped is left to V8 */
   readonly free?: () => void;
 }
@@ -12,22 +16,13 @@ export interface Fetched {
 export interface Cut {
   readonly first: number;
   readonly last: number;
-  readonly records: readonly Record[];
+  readonly records: readonly HeldRecord[];
   readonly bytes: number;
 }
 
 export interface CutLimits {
   readonly maxRecords: number;
   readonly maxBytes: number;
-}
-
-/** What it takes in memory. */
-export function recordBytes(record: Record): number {
-  if (record.bytes !== undefined) return record.bytes;
-  const { key, value, headers } = record;
-  let size = RECORD_OVERHEAD + HEADER_OVERHEAD * headers.length + (value?.length ?? 0) + (key?.length ?? 0);
-  for (const [name, content] of headers) size += name.length + (content?.length ?? 0);
-  return size;
 }
 
 /**
@@ -44,9 +39,7 @@ export class Inbox {
   /** bytes of waiting records */
   bytes = 0;
   #cutBytes = 0;
-  readonly #records: Record[] = [];
-  /** the bytes of each of #records */
-  readonly #sizes: number[] = [];
+  readonly #records: HeldRecord[] = [];
   /** fetches with records that are not written yet */
   readonly #held: Fetched[] = [];
 
@@ -70,10 +63,8 @@ export class Inbox {
     if (fetched.to < this.end) return;
     for (const record of fetched.records) {
       if (record.offset < this.end) continue;
-      const size = recordBytes(record);
       this.#records.push(record);
-      this.#sizes.push(size);
-      this.bytes += size;
+      this.bytes += record.bytes;
     }
     this.end = fetched.to + 1;
     this.#held.push(fetched);
@@ -93,7 +84,7 @@ export class Inbox {
     let count = 0;
     let bytes = 0;
     while (count < this.size && count < maxRecords) {
-      const size = this.#sizes[count]!;
+      const size = this.#records[count]!.bytes;
       if (count > 0 && bytes + size > maxBytes) break;
       bytes += size;
       count++;
@@ -107,7 +98,7 @@ export class Inbox {
     let count = 0;
     let bytes = 0;
     while (count < this.size && this.#records[count]!.offset <= last) {
-      bytes += this.#sizes[count]!;
+      bytes += this.#records[count]!.bytes;
       count++;
     }
     return this.#take(count, last, bytes);
@@ -115,7 +106,6 @@ export class Inbox {
 
   #take(count: number, last: number, bytes: number): Cut {
     const records = this.#records.splice(0, count);
-    this.#sizes.splice(0, count);
     const cut: Cut = { first: this.next, last, records, bytes };
     this.bytes -= bytes;
     this.#cutBytes = bytes;

@@ -1,7 +1,6 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { createKafka, fetchedRecords, type Consumer } from '../../common/kafka/client.ts';
 import { createRegistry } from '../../common/metrics.ts';
-import { recordBytes } from '../../services/ingest/inbox.ts';
 import { startIngest, type RunningIngest } from '../../services/ingest/service.ts';
 import { testLogger } from '../harness/clickhouse.ts';
 import type { Fault } from '../harness/clickhouse-face.ts';
@@ -257,7 +256,7 @@ function reporting(consumer: Consumer, accepted: (bytes: number) => void): Consu
           config!.eachBatch!({
             ...payload,
             resolveOffset: (offset) => {
-              accepted(fetchedRecords(payload.batch).records.reduce((sum, record) => sum + recordBytes(record), 0));
+              accepted(fetchedRecords(payload.batch).records.reduce((sum, record) => sum + record.bytes, 0));
               payload.resolveOffset(offset);
             },
           }),

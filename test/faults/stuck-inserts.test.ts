@@ -6,7 +6,6 @@ import { createKafka, fetchedRecords, type Consumer } from '../../common/kafka/c
 import { createLogger } from '../../common/logger.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { readinessOf } from '../../common/readiness.ts';
-import { recordBytes } from '../../services/ingest/inbox.ts';
 import { consumerCheck, startIngest } from '../../services/ingest/service.ts';
 import { temporaryFolder, testLogger } from '../harness/clickhouse.ts';
 import { kafkaBrokers, produce } from '../harness/kafka.ts';
@@ -151,7 +150,7 @@ function counting(consumer: Consumer, accepted: Map<string, number>): Consumer {
             ...payload,
             resolveOffset: (offset) => {
               const { records } = fetchedRecords(payload.batch);
-              const bytes = records.reduce((sum, record) => sum + recordBytes(record), 0);
+              const bytes = records.reduce((sum, record) => sum + record.bytes, 0);
               accepted.set(payload.batch.topic, (accepted.get(payload.batch.topic) ?? 0) + bytes);
               payload.resolveOffset(offset);
             },

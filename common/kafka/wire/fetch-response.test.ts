@@ -565,6 +565,7 @@ describe('bounds', () => {
     } = await decode(response({ records }), 0, 1_000_000);
     expect(read.length).toBeLessThan(10);
     expect(read[0]?.headers).toHaveLength(1_000);
+    expect(read[0]?.bytes).toBeGreaterThan(100_000);
   });
 
   test('headers that take more memory than a record may are not kept', async () => {

@@ -129,8 +129,8 @@ const LATEST_TIME = Number.MAX_SAFE_INTEGER;
  * Memory of a record beside its bytes, with its places in lists, and of each header; bytes. Measured with 200,000
  * records in an inbox, heap after a collection, node 24: 143 without headers, 128 to 134 more for each of one to five.
  */
-export const RECORD_OVERHEAD = 150;
-export const HEADER_OVERHEAD = 150;
+const RECORD_OVERHEAD = 150;
+const HEADER_OVERHEAD = 150;
 
 /** Attributes, time, offset, the lengths of key and value, and the number of headers take a byte each. */
 const LEAST_RECORD = 6;

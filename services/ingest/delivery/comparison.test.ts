@@ -80,7 +80,7 @@ test.each<[string, Row]>([
       },
       async peek(at) {
         const records = found.filter((r) => r.offset >= at).slice(0, FETCH);
-        return { to: records.at(-1)?.offset ?? to, records };
+        return { to: records.at(-1)?.offset ?? to, records: records.map((r) => ({ ...r, bytes: 1 })) };
       },
       compare: async (life, records) =>
         records.map(({ offset, value }): StoredAs => {

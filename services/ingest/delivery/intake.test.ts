@@ -1,9 +1,10 @@
 import { expect, test } from 'vitest';
-import { checksum, type Record } from '../evaluate/record.ts';
+import { checksum } from '../evaluate/record.ts';
+import type { HeldRecord } from '../inbox.ts';
 import { Intake } from './intake.ts';
 
-function record(offset: number, value: string): Record {
-  return { offset, time: 0, key: null, value: Buffer.from(value), headers: [] };
+function record(offset: number, value: string): HeldRecord {
+  return { offset, time: 0, key: null, value: Buffer.from(value), headers: [], bytes: 1 };
 }
 
 function createIntake() {

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import type { Rules } from '../evaluate/evaluate.ts';
-import { checksum, type Record } from '../evaluate/record.ts';
-import { recordBytes } from '../inbox.ts';
+import { checksum } from '../evaluate/record.ts';
+import type { HeldRecord } from '../inbox.ts';
 import { encodeIntent, type Intent } from './intent.ts';
 import { Joints } from './joint.ts';
 import { Lane } from './lane.ts';
@@ -20,11 +20,12 @@ const RULES: Rules = {
   period: 50,
 };
 
-function record(offset: number, value: string | null = `value ${offset}`): Record {
-  return { offset, time: 100 + offset, key: null, value: value === null ? null : Buffer.from(value), headers: [] };
+function record(offset: number, value: string | null = `value ${offset}`): HeldRecord {
+  const bytes = value === null ? null : Buffer.from(value);
+  return { offset, time: 100 + offset, key: null, value: bytes, headers: [], bytes: 150 };
 }
 
-function records(first: number, last: number): Record[] {
+function records(first: number, last: number): HeldRecord[] {
   return Array.from({ length: last - first + 1 }, (_, i) => record(first + i));
 }
 
@@ -50,7 +51,7 @@ interface Setup {
   readonly metadata?: string;
   readonly committedAt?: number;
   /** what stands in Kafka */
-  readonly log?: readonly Record[];
+  readonly log?: readonly HeldRecord[];
   readonly low?: number;
   readonly high?: number;
   /** what the end of the log becomes after the first look at it */
@@ -71,7 +72,7 @@ interface Setup {
   /** called with what the lane is about to do; throws or changes the world */
   readonly on?: (what: string, world: World, lane: Lane) => void;
   /** called before it gets a permit, with what fetches more; permits are noted then */
-  readonly onPermit?: (world: World, offer: (more: readonly Record[]) => void, lane: Lane) => void | Promise<void>;
+  readonly onPermit?: (world: World, offer: (more: readonly HeldRecord[]) => void, lane: Lane) => void | Promise<void>;
   /** a batch that is not full waits so long */
   readonly lingerMs?: number;
   /** called while it waits for that, or as long for anything else */
@@ -448,7 +449,7 @@ describe('a joint insert', () => {
     const rooms: unknown[] = [];
     const others = [companion(1, true, rooms), companion(1, false, rooms), companion(1, true, rooms)];
     const { did } = await run({ log: records(0, 0), others });
-    const maxBytes = 1_000_000 - recordBytes(record(0));
+    const maxBytes = 1_000_000 - record(0).bytes;
     expect(rooms).toEqual([
       { maxRecords: 2, maxBytes },
       { maxRecords: 1, maxBytes: maxBytes - 100 },
@@ -533,7 +534,7 @@ describe('a joint insert', () => {
     const permit = Promise.withResolvers<void>();
     const answers: boolean[] = [];
     let lingers = 0;
-    let offer: (more: readonly Record[]) => void = () => {};
+    let offer: (more: readonly HeldRecord[]) => void = () => {};
     const invite = (lane: Lane): void => {
       const seat = { insert: async () => 'done' as const, isAwaited: () => true, leave: () => {} };
       answers.push(lane.invite({ maxRecords: 1, maxBytes: 1_000 }, () => seat));

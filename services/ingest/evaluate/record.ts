@@ -12,8 +12,6 @@ export interface Record {
   readonly headers: readonly (readonly [name: string, value: Uint8Array | null])[];
   /** only the beginning of the value is here: the record is larger than a fetch may hold */
   readonly isCut?: boolean;
-  /** what it takes in memory, about, if its reader has counted that */
-  readonly bytes?: number;
 }
 
 /** The closed list of reasons for a dead letter. */

@@ -139,6 +139,7 @@ function assign({
         key: null,
         value: Buffer.from('{}'),
         headers: [],
+        bytes: 150,
       }));
       assignment.receive({
         batch: {

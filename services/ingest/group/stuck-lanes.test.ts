@@ -28,6 +28,7 @@ function fetchInto(p: Fake): void {
     key: null,
     value: VALUE,
     headers: [],
+    bytes: VALUE.length,
   }));
   if (records.length === 0) return;
   const before = inbox.bytes;

@@ -1,9 +1,9 @@
 import type { Fetched } from '../inbox.ts';
-import type { Record } from '../evaluate/record.ts';
+import type { HeldRecord } from '../inbox.ts';
 import type { World } from './world.ts';
 
 /** A record with what the model of ClickHouse evaluates it by. */
-export interface Event extends Record {
+export interface Event extends HeldRecord {
   readonly partition: number;
   readonly life: number;
   readonly day: number;
@@ -104,6 +104,7 @@ export function createLog(world: World, partition: number) {
           key: null,
           value: kind === 'null' ? null : Buffer.from(`${partition}:${life}:${offset}`),
           headers: [],
+          bytes: 1,
           day: world.below(4),
           bad: world.below(8) === 0,
           acceptedFrom: world.below(6) === 0 ? world.now + world.below(40_000) : 0,

@@ -248,7 +248,7 @@ describe('a batch that was not finished is taken up with what is there: no row t
           watermarks: async () => ({ low: 0, high: EVENTS }),
           badShare: { paused: async () => undefined, add: () => {}, pauses: async () => false },
           fetchFrom: (at) => {
-            setImmediate(() => lane.offer({ at, to: EVENTS - 1, records }));
+            setImmediate(() => lane.offer({ at, to: EVENTS - 1, records: records.map((r) => ({ ...r, bytes: 1 })) }));
           },
           store: {
             ...store,
