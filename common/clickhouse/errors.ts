@@ -34,7 +34,7 @@ interface Known {
   readonly early: boolean;
 }
 
-/** 32 too: rows were cut short on the way; they were whole when they were sent. */
+/** 32 is one of them: rows were cut short on the way. They were whole when they were sent. */
 const RETRY = `
   3:UNEXPECTED_END_OF_FILE 23:CANNOT_READ_FROM_ISTREAM 24:CANNOT_WRITE_TO_OSTREAM 32:ATTEMPT_TO_READ_AFTER_EOF
   33:CANNOT_READ_ALL_DATA 74:CANNOT_READ_FROM_FILE_DESCRIPTOR 75:CANNOT_WRITE_TO_FILE_DESCRIPTOR 76:CANNOT_OPEN_FILE

@@ -139,7 +139,7 @@ const FILE_FUNCTIONS = new Set(['file', 'sqlite']);
  * grants), except INTO OUTFILE (written by the client part of the embedded engine) and FILE_FUNCTIONS. Quoted
  * identifiers with escapes are refused because they could spell one of these.
  */
-export const checkReads = remembered((statement): void => {
+export const checkOnlyReads = remembered((statement): void => {
   const code = codeOf(statement);
   const keyword = code.find(({ text }) => text !== '(')?.text.toUpperCase() ?? '';
   if (!READ_KEYWORDS.has(keyword)) throw refusal(164, `A read begins with one of ${[...READ_KEYWORDS].join(', ')}`);
@@ -228,7 +228,7 @@ export function statementToRead(
   isolated: boolean | undefined,
 ): string {
   const statement = oneStatement(sql);
-  checkReads(statement);
+  checkOnlyReads(statement);
   if (isolated === true) checkIsolated(statement);
   checkParameters(statement, params);
   return statement;

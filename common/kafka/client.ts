@@ -34,7 +34,7 @@ export type {
 /** `compression` of a produced batch */
 export const { CompressionTypes } = kafkajs;
 
-// kafkajs has no LZ4. It only compresses with it: wire/fetch-response.ts reads fetched records.
+// kafkajs has no LZ4. To compress is enough: wire/fetch-response.ts decompresses fetched records.
 kafkajs.CompressionCodecs[CompressionTypes.LZ4] = () => ({
   compress: ({ buffer }: { readonly buffer: Buffer }) => compressFrame(buffer),
 });

@@ -34,7 +34,7 @@ interface Share {
 /**
  * The bad-share pause of one partition: more than `percent` of the last `window` messages are bad. If a partition has
  * fewer messages, the rest counts as good, so a few bad ones of a small topic pause nothing. Batches count whole. The
- * ledger is read only if the share may be exceeded: the bad messages of the last look, and all bad ones since. Pauses
+ * ledger is read only if the bad messages of the last look and all bad ones since may exceed the share. Pauses
  * stand in a table: they outlive the process, and commands find them.
  */
 export function createBadShare(

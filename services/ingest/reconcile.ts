@@ -5,11 +5,11 @@ import { sources } from '../../common/sources.ts';
 import { statements } from './statements.ts';
 
 /** The account of one partition in one life of its topic; counts of offsets. */
-export interface PartitionAccount {
+interface PartitionAccount {
   readonly topic: string;
   readonly incarnation: number;
   readonly partition: number;
-  /** first and last offset ever taken */
+  /** first and last offset in the ledger */
   readonly first: number;
   readonly last: number;
   /** = stored + dead_lettered + skipped where it holds */
@@ -64,7 +64,7 @@ const ORPHANS = 'rows belong to no batch of the ledger';
 export const UNFINISHED = [ORPHANS, 'the replay of a dead letter is not done'];
 
 /**
- * Proves from the tables and the ledger, per topic and partition and from the first offset ever taken:
+ * Proves from the tables and the ledger, per topic and partition and from the first offset in the ledger:
  * consumed = stored + dead_lettered + skipped, no offset twice within one life of the topic, none missing. Batches that
  * hold events older than the raw retention, or than a shorter one of before, are compared by the ledger only. So are
  * batches whose dead letters may have expired. While ingest runs, a difference counts when it is still there after half

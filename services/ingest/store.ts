@@ -39,7 +39,7 @@ export interface StoreContext {
   readonly clock: Clock;
 }
 
-export interface StorePlace {
+interface StorePlace {
   readonly source: SourceName;
   readonly topic: string;
   readonly partition: number;

@@ -58,8 +58,8 @@ const IDLE_CHECK_MS = 20;
 
 /**
  * Starts the query service. It listens at once, and answers 503 until ClickHouse and the schema are available and the
- * definitions have been checked. What another process has answered by the same definitions, it takes from Redis before.
- * Throws StartError.
+ * definitions have been checked. Until then it answers from Redis what another process has answered by the same
+ * definitions. Throws StartError.
  */
 export async function startQuery(options: QueryOptions) {
   const { clickhouse, settings, logger, registry, clock = systemClock, schema = Promise.resolve() } = options;

@@ -57,7 +57,7 @@ interface LostBatch extends BatchEnd {
   readonly rows: number;
 }
 
-export interface BuildOptions {
+interface BuildOptions {
   /** what is built from raw; the rest of the period is copied */
   readonly span?: Span;
   /** the serving version, if the period is pending: it has the events that raw no longer has */
@@ -130,22 +130,22 @@ async function buildBeside(
     // of a cluster, a side table may be on any node
     for (const other of left)
       await clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${other} SYNC`, settings: DROP_SETTINGS });
-    let isDamaged = left.length > 0;
+    let mustBeWhole = left.length > 0;
     const plan = { rollup, definition, carried, reader, period, now, span, side, acceptLoss };
     const take = async (): Promise<Built> => {
-      let outcome = await once(context, isDamaged ? { ...plan, span: ALL_TIME, acceptLoss: false } : plan);
+      let outcome = await once(context, mustBeWhole ? { ...plan, span: ALL_TIME, acceptLoss: false } : plan);
       // a loss is accepted within the span only: the rest is copied, damaged or not
       if (outcome.kind === 'incomplete' && acceptLoss) outcome = await once(context, plan);
       if (outcome.kind !== 'overtaken' && outcome.kind !== 'kept') return outcome;
-      isDamaged = true;
+      mustBeWhole = true;
       return { kind: outcome.kind === 'overtaken' ? 'busy' : 'taken' };
     };
     // whatever was built while a reader keeps replaced parts would have to be built again
-    const isKept = isDamaged && !(await areReplacedGone(context, definition.table, period, 1));
+    const isKept = mustBeWhole && !(await areReplacedGone(context, definition.table, period, 1));
     let outcome: Built = isKept ? { kind: 'taken' } : await take();
     for (let n = 1; n < ATTEMPTS && outcome.kind === 'busy'; n++) outcome = await take();
     // what tells of a build that failed goes when the period is built
-    if (outcome.kind === 'built' || !isDamaged)
+    if (outcome.kind === 'built' || !mustBeWhole)
       await clickhouse.execute({ sql: `DROP TABLE IF EXISTS ${side} SYNC`, settings: DROP_SETTINGS, ofNode: true });
     if (outcome.kind === 'built') {
       metrics.built.inc({ rollup: rollup.name }, outcome.rows);

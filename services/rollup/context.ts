@@ -96,7 +96,7 @@ export function isToldNow(context: Context, what: string): boolean {
 
 /** Failed work is left alone for this long at least, milliseconds. */
 export const FAILED_REST_MS = 60_000;
-/** When the share of the time is used up that all refused work gets together, by performance.now(). */
+/** Until then, refused work has used up its share of the time, by performance.now(). */
 const usedUntil = new WeakMap<Context, number>();
 
 /** Pauses after a build, so that it has taken ROLLUP_BUILD_PERCENT of the time. `ms`: what it took. */

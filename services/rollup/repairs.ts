@@ -203,15 +203,16 @@ async function repairGroup(round: Round, group: readonly Repair[]): Promise<void
       await writeRepair(context, { ...member, outcome }, outcome === 'built');
   if (outcome === 'built') logger.info(whereOf(repair), 'rollup_repaired');
   else {
-    // of several that are refused, each is tried alone in the next round; for the others a command waits only so long
+    // Several that were refused: each is tried alone in the next round. What only waits is tried then too if a command
+    // asked for it.
     const isNext = isLasting(outcome) ? group.length > 1 : repair.reason === 'command';
     const until = isNext ? since : restUntil(context, outcome, since);
     for (const member of group) tried(member).restUntil = until;
   }
 }
 
-/** Returns what a repair is of, as text, for log lines and messages. */
-export const whereOf = ({ source, period, from, to, reason }: Repair) => ({
+/** Returns what a repair is of, as text, for log lines. */
+const whereOf = ({ source, period, from, to, reason }: Repair) => ({
   source,
   period: isoTime(period),
   from: isoTime(from),

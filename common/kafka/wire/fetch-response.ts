@@ -48,8 +48,8 @@ export async function decodeFetchResponse(raw: Buffer, { fetchOffset, maxBytes, 
   let unreadable = 0;
   let given = 0;
   /**
-   * the first place with bytes but without a result: a broker sends the first record batch of a response whole, however
-   * large it is
+   * the first place with bytes but without a result. It is a fault if the response gave nothing at all: a broker sends
+   * the first record batch whole, however large it is
    */
   let cutOff: Place | undefined;
   const responses = [];

@@ -19,7 +19,7 @@ export type BatchHeader = ReturnType<typeof batchHeader>;
 
 /** Bytes before the records. */
 export const HEADER_BYTES = 61;
-/** Every format has its length and its number within so many bytes. */
+/** Every format has its length and its version within so many bytes. */
 const LEAST_BYTES = 17;
 const CODECS: readonly (Codec | undefined)[] = [undefined, 'gzip', 'snappy', 'lz4', 'zstd'];
 
@@ -144,8 +144,8 @@ export interface Budget {
  * Reads the records of one batch from its decompressed bytes, in any pieces, into `records`. It begins at offset `from`
  * and ends when the budget is used up, after at least one record; the rest is fetched again. Of a record above
  * maxRecordBytes it keeps only the first maxRecordBytes + 1 bytes of the value and no headers, and never holds it
- * whole. It keeps no headers either that would take more than maxRecordBytes: a header of two bytes takes 75 times
- * that.
+ * whole. It keeps no headers either that would take more than maxRecordBytes: a header of two bytes takes 150 bytes
+ * of memory.
  */
 export function recordReader(
   header: BatchHeader,

@@ -9,7 +9,7 @@ export const reconcileCommand: Command<Record<string, never>, Reconciliation> = 
   about: `Per topic and partition, consumed = stored + dead_lettered + skipped. If that does not hold, the exit code is 1 and the first range is named.`,
   forms: {
     '': form({
-      help: 'proves that every offset ever taken is one row, one dead letter, or skipped, once',
+      help: 'proves that every offset in the ledger is one row, one dead letter, or skipped, once',
       read: () => ({}),
     }),
   },

@@ -9,7 +9,8 @@ export function markOf(record: Record): RecordMark {
   return { offset: record.offset, time, checksum: checksum(record) };
 }
 
-export function isAt(record: Record, mark: RecordMark): boolean {
+/** The record is the one that the mark was made of. */
+export function isMarked(record: Record, mark: RecordMark): boolean {
   const { offset, time, checksum: of } = markOf(record);
   return offset === mark.offset && time === mark.time && of === mark.checksum;
 }
@@ -70,7 +71,7 @@ async function compareLife(
     const fetched = await reads.peek(mark.offset);
     if (typeof fetched === 'string') return fetched;
     const record = fetched.records.find((r) => r.offset === mark.offset);
-    if (record !== undefined && isAt(record, mark)) {
+    if (record !== undefined && isMarked(record, mark)) {
       same = mark.offset;
       next = middle + 1;
     } else {

@@ -56,8 +56,8 @@ export class Guard {
   }
 
   /**
-   * Resolves when the lane holds a write permit. `asked`: one that it waits for already. It must not be given while one
-   * is held: it would never be released.
+   * Resolves when the lane holds a write permit. `asked`: one that it waits for already. Pass none while the lane holds
+   * one: it would never be released.
    */
   async takePermit(asked?: Promise<() => void>): Promise<void> {
     this.#release ??= await (asked ?? this.#ports.permit());

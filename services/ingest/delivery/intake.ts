@@ -1,5 +1,5 @@
 import { Inbox, type Fetched } from '../inbox.ts';
-import { isAt } from './comparison.ts';
+import { isMarked } from './comparison.ts';
 import type { LaneState, Ports, RecordMark } from './ports.ts';
 
 /**
@@ -80,7 +80,7 @@ export class Intake {
     if (expected !== undefined) {
       const record = fetched.records.find((r) => r.offset === expected.offset);
       this.awaited = undefined;
-      if (record === undefined || !isAt(record, expected)) {
+      if (record === undefined || !isMarked(record, expected)) {
         this.retake = record === undefined ? 'missing' : 'another';
         return false;
       }

@@ -56,7 +56,7 @@ const LARGE_BATCH_ROWS = 1_000;
 /** a row has some 200 bytes */
 const PIECE_BYTES = 16 * 1024;
 
-/** The ledger of one process. Rows that come before an insert begins share it. */
+/** The ledger of one process on one shard. Rows that come before an insert begins share it. */
 export function createLedger(
   clickhouse: Pick<ClickHouse, 'insertRows'>,
   nextInterval: () => Promise<void> = () => setTimeout(INTERVAL_MS),

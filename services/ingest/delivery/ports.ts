@@ -78,6 +78,7 @@ export interface LedgerEntry extends Intent {
 /** Which group may write a partition. */
 export interface Owner {
   readonly group: string;
+  /** number of the claim that made it the owner; the highest one counts */
   readonly epoch: number;
   /** the group that had it before: what that one announced may be open */
   readonly former: string | undefined;
@@ -188,7 +189,7 @@ export interface Ports {
   isMember(): boolean;
   /** resolves after that time, or earlier when the lane is over or woken */
   wait(ms: number): Promise<void>;
-  /** commits for this partition in the lane's own generation; false = the lane is over */
+  /** commits for this partition in the lane's own generation; false = the lane is over, or the process stops */
   commit(offset: number, metadata: string): Promise<boolean>;
   /** a group's commit for this partition */
   committed(group: string): Promise<{ offset: number; metadata: string } | undefined>;
@@ -200,7 +201,7 @@ export interface Ports {
   fetchFrom(offset: number): void;
   /** called when it knows where it goes on; `high`: the offset after the last one in Kafka */
   onTaken(high: number): void;
-  /** called after every cut and after every batch: there is room in the inbox, then less is held */
+  /** called after every cut, batch and drop: there is room in the inbox, or less is held */
   onRoom(): void;
   /** When a batch is cut although it is not full; `since`: its first record was seen. Monotonic milliseconds. */
   dueAt(since: number): number;

@@ -44,13 +44,13 @@ export async function storeBatch(
     const ended = await fence();
     if (ended !== undefined) return ended;
     await store.endRunning();
-    const { offsets, stored } = await store.found(batch);
+    const { offsets, stored } = await store.found();
     // What the look before attempt 0 finds was there before. The look at attempt 2 comes after an insert under the
     // second token.
     progress.needsRepair ||= (attempt === 0 && offsets.size > 0) || attempt > 1;
     if (!isMissing(offsets)) {
       // before the ledger's row: whoever sees that one need not look for this
-      if (progress.needsRepair) await store.requestRepair(batch);
+      if (progress.needsRepair) await store.requestRepair();
       return stored;
     }
     const inserted = await store.insert(batch, offsets, attempt, fence);
@@ -61,8 +61,8 @@ export async function storeBatch(
 
 /** What storing one batch needs of the store. `#apply` in lane.ts and `storeLetter` in dead-letters.ts provide it. */
 export interface BatchStore extends Pick<Store, 'endRunning' | 'insert'> {
-  found(batch: Batch): Promise<Found>;
-  requestRepair(batch: Batch): Promise<void>;
+  found(): Promise<Found>;
+  requestRepair(): Promise<void>;
 }
 
 /** Sums up what orphan rows say of a batch: a dead letter that was replayed is a row too, and counts as the letter. */

@@ -1,5 +1,5 @@
 import type { Fetched } from '../inbox.ts';
-import { compareLog, isAt } from './comparison.ts';
+import { compareLog, isMarked } from './comparison.ts';
 import type { Guard } from './guard.ts';
 import type { Intake } from './intake.ts';
 import { decodeIntent, type Intent } from './intent.ts';
@@ -144,7 +144,7 @@ async function seenBefore(ports: Ports, guard: Guard, intake: Intake): Promise<S
       if (typeof fetched === 'string') return fetched;
       for (const record of fetched.records) {
         const mark = byOffset.get(record.offset);
-        if (mark !== undefined) seen = isAt(record, mark) ? 'missing' : 'another';
+        if (mark !== undefined) seen = isMarked(record, mark) ? 'missing' : 'another';
       }
       at = fetched.to + 1;
     }

@@ -43,7 +43,7 @@ const WRITING_FOR_MS = 1_000;
 export interface AssignmentOptions {
   readonly groupId: string;
   /**
-   * One batch is at most this much. Each costs an insert, and a part in every table; memory grows with it
+   * One batch is at most this much, or one record. Each costs an insert, and a part in every table; memory grows with it
    * (bench/README.md has both).
    * Processes of one group may differ: an announced batch is formed as announced.
    */

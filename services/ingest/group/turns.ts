@@ -13,8 +13,8 @@ export interface Partition {
   /** where its rows go: its topic, on its shard */
   readonly target: string;
   /**
-   * One after the last readable offset, as of the last fetch. If that fetch reached it: the inbox's end, since offsets
-   * without a record at the log's end are not in the inbox. 0 before the first fetch.
+   * One after the last readable offset, as of the last fetch; 0 before the first one. After a fetch that reached the
+   * log's end: the inbox's end, because the inbox lacks the offsets without a record that may stand there.
    */
   readonly end: number;
   readonly lastFetch: { readonly bytes: number; readonly records: number };

@@ -50,8 +50,8 @@ export type QuerySlots = ReturnType<typeof createQuerySlots>;
 
 /**
  * Bounds the number of concurrent queries, with a short queue. A query that has waited for `waitMs` is refused. If the
- * queue is full, a query is refused at once, or the newest of the key with the most waiting in favour of a key with at
- * least two fewer. Background work takes only its share and never waits.
+ * queue is full, a new query is refused at once. But if another key has at least two more in it, the newest of the key
+ * with the most is refused instead. Background work takes only its share and never waits.
  * No key has the last slot, unless there is only one. If another key asked within the last minute, a key has at most
  * half of the slots. Of the waiting queries, those of the key with the fewest running go first.
  */

@@ -13,7 +13,7 @@ import { clickhouseTimestamp } from '../definition/timestamp.ts';
 export type ReadLimits = ReturnType<typeof limitsOf>;
 
 const MAX_RESULT_BYTES = 128 * 1024 * 1024;
-/** No memory is reserved for a smaller answer. */
+/** A smaller answer reserves no memory, unless its query needs more than SMALL_MEMORY_BYTES. */
 export const SMALL_RESULT_BYTES = 8 * 1024 * 1024;
 /**
  * The engine's memory for whole events in the answer of a query that has not reserved any. An answer of 112 MB takes

@@ -24,8 +24,8 @@ import { RESULT_FORMAT } from '../render/render.ts';
 const SANDBOX_ROWS = 20_000;
 const SANDBOX_BYTES = 16 * 1024 * 1024;
 /**
- * Settings of a caller's text on top of its endpoint's limits. sleep() would hold a slot beyond them, and the escaped
- * rows that the text reads are part of it.
+ * Settings of a caller's text on top of its endpoint's limits. sleep() would hold a slot beyond them. max_query_size
+ * covers the rows that the text reads: they are sent with it, escaped.
  */
 export const ISOLATED_SETTINGS = {
   function_sleep_max_microseconds_per_block: 1,

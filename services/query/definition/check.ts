@@ -1,7 +1,7 @@
 import { rows, select, type Reader } from '../../../common/clickhouse/clickhouse.ts';
 import { databaseOf } from '../../../common/clickhouse/database.ts';
 import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
-import { identifier } from '../../../common/clickhouse/sql.ts';
+import { identifier, oneStatement } from '../../../common/clickhouse/sql.ts';
 import { statementFor } from '../statement/branches.ts';
 import { namedSubqueries } from '../statement/named-subqueries.ts';
 import {
@@ -46,6 +46,11 @@ function lineOfMessage(sql: string, message: string): number {
   return 1;
 }
 
+/** True if ClickHouse itself refuses the statement: a proxy before it, or a lost connection, says nothing of the text. */
+function isVerdict(error: unknown): error is ClickHouseError {
+  return error instanceof ClickHouseError && error.code !== undefined && error.kind !== 'retry';
+}
+
 /**
  * Checks the second wall of sandboxed endpoints (sandbox.ts): a caller's text must run, and must not reach a table.
  * Throws ClickHouseError if the engine is unavailable.
@@ -60,8 +65,8 @@ async function checkIsolation(clickhouse: Reader, definition: Definition): Promi
       await clickhouse.read({ sql, format: 'Null', isolated: true });
       return false;
     } catch (error) {
-      // only ClickHouse's own numbers are refusals: the process that isolates may not start
-      if (!(error instanceof ClickHouseError) || error.code === undefined || error.kind === 'retry') throw error;
+      // the process that isolates may not start
+      if (!isVerdict(error)) throw error;
       return true;
     }
   };
@@ -110,10 +115,10 @@ export async function checkDefinition(clickhouse: Reader, definition: Definition
   let columns: string[][];
   try {
     await clickhouse.read({ sql: `EXPLAIN ${definition.boundSql}`, params, format: 'Null', fewRows });
-    const sql = `DESCRIBE (\n${statementFor(definition.fragments, params).replace(/;\s*$/, '')}\n)`;
+    const sql = `DESCRIBE (\n${oneStatement(statementFor(definition.fragments, params))}\n)`;
     columns = rows<string[]>(await clickhouse.read({ sql, params, format: 'JSONCompactEachRow', fewRows }));
   } catch (error) {
-    if (!(error instanceof ClickHouseError) || error.kind === 'retry') throw error;
+    if (!isVerdict(error)) throw error;
     const message = (error.message.split('\n')[0] ?? '').replace(/^Code: \d+\. DB::Exception: /, '').slice(0, 400);
     return [
       {
@@ -136,7 +141,7 @@ export async function checkDefinition(clickhouse: Reader, definition: Definition
       wrong(`column ${column.name} is made from ${column.from}, which is no column of the statement`);
     else if (!COLUMN_TYPES[column.render].test(type.replace(/^(LowCardinality\(|Nullable\()+/, '')))
       wrong(`column ${column.name} is rendered as ${column.render}, but the statement has ${type}`);
-    else if (!column.nullable && type.startsWith('Nullable(') && !isOfJson(column))
+    else if (!column.nullable && /^(LowCardinality\()?Nullable\(/.test(type) && !isOfJson(column))
       wrong(`column ${column.name} is not nullable, but the statement has ${type}`);
   }
   for (const [name] of columns)

@@ -189,6 +189,12 @@ describe('parseDefinition', () => {
       sql,
       'a.b.yaml:12 text needs from and keys',
     ],
+    [
+      'a source for what is rendered without one',
+      yaml.replace('render: number', 'render: string, from: message, keys: [n]'),
+      sql,
+      'a.b.yaml:12 string takes no from and keys',
+    ],
     ...['now', 'sql', 'api_key'].map((name): [string, string, string, string] => [
       `a reserved name, ${name}`,
       yaml.replace('kind:', `${name}:`),

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { basename } from 'node:path';
 import { Ajv } from 'ajv';
 import { LineCounter, isNode, parseDocument } from 'yaml';
-import { checkReads, oneStatement } from '../../../common/clickhouse/sql.ts';
+import { checkOnlyReads, oneStatement } from '../../../common/clickhouse/sql.ts';
 import { fragmentsOf } from '../statement/branches.ts';
 import {
   NOW_TYPE,
@@ -99,7 +99,7 @@ export function parseDefinition(
   const types = new Map([[RESERVED.now, NOW_TYPE], ...parameters.map((p) => [p.name, parameterType(p)] as const)]);
   let used: readonly Placeholder[] = [];
   try {
-    checkReads(oneStatement(sql));
+    checkOnlyReads(oneStatement(sql));
     used = placeholders(sql);
     // for its mistakes only: their positions are those of the file, not of the bound text
     fragmentsOf(sql, parameters);
@@ -218,7 +218,8 @@ function checkColumns({ columns }: DefinitionFile, wrong: Wrong): void {
   for (const [i, c] of columns.entries()) {
     if (columns.findIndex((other) => other.name === c.name) !== i)
       wrong(['columns', i], `column ${c.name} is declared twice`);
-    if (isOfJson(c) && c.from === undefined) wrong(['columns', i], `${c.render} needs from and keys`);
+    if (isOfJson(c) !== (c.from !== undefined))
+      wrong(['columns', i], `${c.render} ${isOfJson(c) ? 'needs' : 'takes no'} from and keys`);
   }
 }
 

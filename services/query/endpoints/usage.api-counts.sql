@@ -3,8 +3,8 @@
 --   @interval, a window: minutely, 15min, 30min, 3hr (minute buckets), hourly, 1day, 3day (hour buckets), daily (day buckets); @now.
 -- The window begins exactly at @now minus its length, that instant included, and has no end.
 -- Reads: of a literal reference its buckets in api_requests (columns: clickhouse/migrations/0019_create_api_requests.sql): hours (or minutes),
---   single requests up to the first whole one, and the few requests with too many references; of any other pattern the window's raw edge_logs
---   (columns url and families: clickhouse/migrations/0001_create_edge_logs.sql).
+--   single requests (width 0) up to the first whole one, and the few requests with too many references (width 0, ref of zero bytes);
+--   of any other pattern the window's raw edge_logs (columns url and families: clickhouse/migrations/0001_create_edge_logs.sql).
 --   Each branch is sent for its kind of @project only (`-- only`).
 -- Every row of an event at X has period >= the start of the day of X - 1 h: so older periods have nothing of the window and are skipped (docs/rollups.md).
 -- A DateTime64 column is compared with DateTime64 only: against a DateTime, the engine's index takes `< 00:00:01` as `<= 00:00:00` and loses rows.

@@ -95,7 +95,7 @@ function recordAnswers(app: FastifyInstance, { metrics, logger }: Pick<AppOption
     closeUnlessRead(request.raw);
     const { endpoint, cache } = request.outcome;
     const seconds = reply.elapsedTime / 1000;
-    // declared in request.ts, like `outcome`
+    // a route learns of its answer here, and returns true if it counts it itself (request.ts)
     if (request.routeOptions.config?.answered?.(request, reply.statusCode) !== true)
       metrics.requests.inc({ endpoint, status: reply.statusCode, cache });
     if (endpoint !== 'other') metrics.seconds.observe({ endpoint, cache }, seconds);

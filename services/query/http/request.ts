@@ -11,7 +11,7 @@ declare module 'fastify' {
     /** needs no key */
     open?: boolean;
     allow?: readonly string[];
-    /** pages of other origins may call it: endpoints, push and their description, but not metrics, keys and commands */
+    /** pages of other origins may call it: endpoints, push, status and /openapi.json, but not metrics, keys and commands */
     isForBrowsers?: boolean;
     /** Reports the answer to its route. Returns whether the route counts it, instead of the app. */
     answered?: (request: FastifyRequest, status: number) => boolean;

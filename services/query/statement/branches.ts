@@ -112,7 +112,7 @@ function conditionOf(said: string, parameters: readonly Named[], position: numbe
   if (named === undefined) throw wrong(`"-- only ${said}": ${parameter} is no parameter`, position);
   if (operator === ':') {
     const values = operand.split(',').map((v) => v.trim());
-    // an alias too: the statement gets the value that it stands for
+    // an alias is refused too: the statement gets the value that it stands for
     const unknown = values.find((v) => named.values?.includes(v) === false);
     if (unknown !== undefined)
       throw wrong(`"-- only ${said}": ${unknown} is not in the enum of ${parameter}`, position);

@@ -1,5 +1,7 @@
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { Reader } from '../../../common/clickhouse/clickhouse.ts';
+import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
 import { checkDefinition } from '../../../services/query/definition/check.ts';
 import { BUILT_IN, readDefinitions } from '../../../services/query/definition/definition-files.ts';
 import { parseDefinition } from '../../../services/query/definition/parse-definition.ts';
@@ -122,6 +124,33 @@ describe.each(modes)('%s', (mode) => {
       expect(
         await mistakesOf(`SELECT count() AS n FROM edge_logs WHERE id IN ${table} AND project = @project`, false),
       ).not.toEqual([]);
+  });
+
+  it('a text of a nullable LowCardinality column is no text that is always there', async () => {
+    const yaml = `id: 00000000-0000-4000-8000-00000000abcd\nname: own\ndescription: own\n${PROJECT}\ncolumns:\n  - { name: method, render: string, nullable: false, description: m }\n`;
+    const sql = 'SELECT method FROM edge_logs WHERE project = @project';
+    const parsed = parseDefinition(join(folder.path, 'own.yaml'), yaml, join(folder.path, 'own.sql'), sql);
+    if (!('definition' in parsed)) throw new Error(JSON.stringify(parsed));
+    const [mistake, ...more] = await checkDefinition(engine.clickhouse, parsed.definition);
+    expect(more).toEqual([]);
+    expect(mistake?.message).toMatch(/^column method is not nullable, but the statement has LowCardinality\(Nullable/);
+  });
+
+  it('the statement may end in a semicolon and a comment', async () => {
+    expect(await mistakesOf("SELECT 1 AS n WHERE @project != '';\n-- the end", false)).toEqual([]);
+  });
+
+  it('an error that is not of ClickHouse itself is no mistake of the file', async () => {
+    const parsed = definitionOf("SELECT 1 AS n WHERE @project != ''", PROJECT);
+    if (!('definition' in parsed)) throw new Error(JSON.stringify(parsed));
+    const failure = new ClickHouseError('403 Forbidden', {
+      code: undefined,
+      codeName: 'HTTP_403',
+      kind: 'fatal',
+      outcome: 'not_written',
+    });
+    const behindProxy: Reader = { ...engine.clickhouse, read: () => Promise.reject(failure) };
+    await expect(checkDefinition(behindProxy, parsed.definition)).rejects.toBe(failure);
   });
 
   it('those that come with the service and the examples are fine', async () => {
