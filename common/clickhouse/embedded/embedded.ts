@@ -1,13 +1,22 @@
 import { mkdirSync, rmSync } from 'node:fs';
 import { unlink, writeFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
-import type { ChdbResult, Session as ChdbSession } from 'chdb';
+import type { ChdbResult } from 'chdb';
 import { THREAD_POOL_SIZE } from '../../config/thread-pool.ts';
 import { StartError } from '../../errors.ts';
 import type { Logger } from '../../logger.ts';
 import type { ClickHouse, ReadResult, StatementSettings } from '../clickhouse.ts';
 import { takeFolder } from './folder.ts';
-import { ask, cannotOpen, createSessions, DATABASE, readerKey, setParams, type Sessions } from './sessions.ts';
+import {
+  ask,
+  cannotOpen,
+  createSessions,
+  DATABASE,
+  endSessions,
+  readerKey,
+  setParams,
+  type Sessions,
+} from './sessions.ts';
 import { fromSystem, refusal } from '../errors.ts';
 import { createMergeHold } from './merge-hold.ts';
 import { createIsolated } from './isolated.ts';
@@ -38,12 +47,12 @@ const SPARE_THREADS = 2;
 export async function openEmbedded(options: EmbeddedOptions): Promise<ClickHouse> {
   const { dataDir, logger, writers = 4, isolatedHere = false } = options;
   const rowsFolder = resolve(dataDir, 'rows');
-  const Session = await loadChdb();
+  const { Session, drainPending } = await loadChdb();
   const folder = takeFolder(dataDir);
   const readers = readersWithin(options.readers ?? 4, writers, logger);
   const sessions = createSessions({ Session, folder, dataDir, isolated: isolatedHere, logger });
   const { version, known } = await firstAnswer(sessions, rowsFolder).catch(async (error: unknown) => {
-    await sessions.control.close();
+    await endSessions(sessions, drainPending);
     if (error instanceof StartError) throw error;
     throw cannotOpen(dataDir, error);
   });
@@ -112,7 +121,7 @@ export async function openEmbedded(options: EmbeddedOptions): Promise<ClickHouse
       await Promise.all([reading.close(), isolatedReads.close()]);
       await writes.close();
       await merges.close();
-      await sessions.control.close();
+      await endSessions(sessions, drainPending);
       logger.info('clickhouse_embedded_closed');
     },
   };
@@ -221,13 +230,13 @@ function throwUnsent(error: unknown): never {
   throw fromSystem(error, true, false);
 }
 
-async function loadChdb(): Promise<typeof ChdbSession> {
+async function loadChdb(): Promise<typeof import('chdb')> {
   // The engine's allocator reads it when it is loaded. Unused memory returns to the system after 1 s, not 5 (130 MB
   // less under full ingest); pieces of 2 MiB and more return at once. On a fast machine a large answer is made in less
   // than 1 s: answers of 118 MB took 1,210 to 1,430 MB resident without it, and 916 to 973 with it.
   process.env['JE_MALLOC_CONF'] ??= 'dirty_decay_ms:1000,oversize_threshold:2097152';
   try {
-    return (await import('chdb')).Session;
+    return await import('chdb');
   } catch (error) {
     const code = error instanceof Error && 'code' in error ? error.code : undefined;
     let reason = `the embedded ClickHouse cannot be loaded: ${(error as Error).message.split('\n')[0]}`;

@@ -162,6 +162,15 @@ export function createSessions({ Session, folder, dataDir, isolated, logger }: S
   }
 }
 
+/**
+ * Closes the last session; the engine has ended then. chdb puts off the end of a session while any other works, and in a
+ * process that exits meanwhile the engine's exit handlers crash beside its threads (one of 35 ends of ingest).
+ */
+export async function endSessions({ control }: Sessions, drainPending: () => Promise<void>): Promise<void> {
+  await control.close();
+  await drainPending();
+}
+
 /** Returns the answer of a small statement as text. */
 export async function ask(control: Pool<Session>, sql: string): Promise<string> {
   return await control.use('', async ({ chdb }) => {

@@ -3,6 +3,7 @@ import { chmodSync, existsSync, mkdirSync, readdirSync, writeFileSync } from 'no
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
+import { Session } from 'chdb';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import type { ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
 import { openEmbedded } from '../../../common/clickhouse/embedded/embedded.ts';
@@ -245,4 +246,20 @@ test('expressions are not compiled, however often they run: that takes 20 MB of 
   });
   expect(await text(clickhouse, 'SELECT n FROM seen')).toBe('0');
   await clickhouse.close();
+});
+
+test('closed with many sessions while a write runs: the engine has ended, another folder can be opened at once', async () => {
+  const clickhouse = await open();
+  for (let threads = 1; threads <= 12; threads++)
+    await clickhouse.read({ sql: 'SELECT 1', format: 'Null', settings: { max_threads: threads } });
+  void clickhouse.execute({ sql: 'CREATE TABLE t ENGINE = MergeTree ORDER BY n AS SELECT sleep(0.5) AS n' });
+  await waitFor(
+    async () => (await text(clickhouse, "SELECT count() FROM system.processes WHERE query LIKE 'CREATE%'")) === '1',
+    5_000,
+    'the write runs',
+  );
+  await clickhouse.close();
+  const other = temporaryFolder();
+  expect(() => new Session(other.path).close()).not.toThrow();
+  other.remove();
 });
