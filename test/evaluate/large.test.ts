@@ -55,6 +55,7 @@ const CASES: readonly (readonly [name: string, before: string, unit: Unit, behin
   ['a url of runs of 19', atUrl[0], 'abcdefghijklmnopqrs/', atUrl[1]],
   ['a path of slashes', atPath[0], '/', atPath[1]],
   ['a path of slashes and letters', atPath[0], '/r', atPath[1]],
+  ['a path of near marks of four bytes', atPath[0], '/rea', atPath[1]],
   ['a path of near marks', atPath[0], '/storag', atPath[1]],
   ['a path of marks', atPath[0], '/realtime', atPath[1]],
   ['a status of digits', atStatus[0], '1', atStatus[1]],

@@ -3,10 +3,8 @@ const FAMILIES = ['/rest', '/storage', '/auth', '/realtime'].map((mark, k) => ({
   mark: Buffer.from(mark),
   bit: 1 << k,
 }));
-/** By the letter behind the slash: all four tried at each of 5 million slashes took 150 ms on a slow machine. */
-const FAMILIES_BY_LETTER = Array.from({ length: 256 }, (_, letter) =>
-  FAMILIES.filter(({ mark }) => mark[1] === letter),
-);
+/** By the third letter behind the slash: all four tried at each of 5 million slashes took 150 ms on a slow machine. */
+const FAMILY_BY_LETTER = Array.from({ length: 256 }, (_, letter) => FAMILIES.find(({ mark }) => mark[3] === letter));
 
 /** A reference is this many lower-case letters. */
 export const REF_LETTERS = 20;
@@ -17,17 +15,17 @@ const MAX_LETTERS = 256;
 /** Bit k is set where bytes[from, to) contains the mark of family k. */
 export function familiesOf(bytes: Uint8Array, from: number, to: number): number {
   let bits = 0;
-  for (let i = from; i + 1 < to; i++) {
+  for (let i = from; i + 3 < to; i++) {
     if (bytes[i] !== 0x2f) continue;
-    const families = FAMILIES_BY_LETTER[bytes[i + 1]!]!;
-    for (let k = 0; k < families.length; k++) if (isAt(families[k]!.mark, bytes, i, to)) bits |= families[k]!.bit;
+    const family = FAMILY_BY_LETTER[bytes[i + 3]!];
+    if (family !== undefined && isAt(family.mark, bytes, i, to)) bits |= family.bit;
   }
   return bits;
 }
 
 function isAt(mark: Uint8Array, bytes: Uint8Array, at: number, to: number): boolean {
   if (at + mark.length > to) return false;
-  let k = 2;
+  let k = 1;
   while (k < mark.length && bytes[at + k] === mark[k]) k++;
   return k === mark.length;
 }
