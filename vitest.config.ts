@@ -11,7 +11,7 @@ export function onClickHouse(
   run: Run,
   include: readonly string[],
   groupOrder: number,
-  maxWorkers = 2,
+  maxWorkers = 3,
 ): TestProjectInlineConfiguration {
   return {
     test: {
@@ -30,7 +30,7 @@ export function onClickHouse(
 
 // unit: beside the code and the harness, needs no broker and no engine. integration, e2e: real broker and real engine.
 // faults: the same, with faults on purpose.
-// Two files at a time, of all projects: one that waits for a broker beside one that computes. Each brings its own
+// Three files at a time, of all projects: those that wait for a broker beside those that compute. Each brings its own
 // engine, folder and topics.
 // browser: a real browser on a real service.
 // retry 0 everywhere: a test that fails once has found something.
