@@ -1,4 +1,5 @@
--- Dead letters in the order of their coordinates. Parameters: topic and reason ('' = any), open (only those not replayed), limit, after_* (where the page before ended).
+-- Dead letters in the order of their coordinates.
+-- Parameters: topic and reason ('' = any), open (only those not replayed), limit, after_* (where the page before ended).
 -- Reads dead_letters in its sorting order, without the values; at most `limit` rows.
 SELECT
     d.kafka_topic AS topic, d.kafka_incarnation AS incarnation, d.kafka_partition AS partition, d.kafka_offset AS offset,

@@ -15,9 +15,13 @@ const examples = join(import.meta.dirname, '../../../examples/endpoints');
 let engine: Engine;
 afterAll(() => folder.remove());
 
-function definitionOf(sql: string, more: string): ReturnType<typeof parseDefinition> {
+function definitionOf(
+  sql: string,
+  more: string,
+  column = '{ name: n, render: json, description: n }',
+): ReturnType<typeof parseDefinition> {
   const [yamlFile, sqlFile] = [join(folder.path, 'own.yaml'), join(folder.path, 'own.sql')];
-  const yaml = `id: 00000000-0000-4000-8000-00000000abcd\nname: own\ndescription: own\n${more}\ncolumns:\n  - { name: n, render: json, description: n }\n`;
+  const yaml = `id: 00000000-0000-4000-8000-00000000abcd\nname: own\ndescription: own\n${more}\ncolumns:\n  - ${column}\n`;
   return parseDefinition(yamlFile, yaml, sqlFile, sql);
 }
 const PROJECT =
@@ -126,10 +130,9 @@ describe.each(modes)('%s', (mode) => {
       ).not.toEqual([]);
   });
 
-  it('a text of a nullable LowCardinality column is no text that is always there', async () => {
-    const yaml = `id: 00000000-0000-4000-8000-00000000abcd\nname: own\ndescription: own\n${PROJECT}\ncolumns:\n  - { name: method, render: string, nullable: false, description: m }\n`;
-    const sql = 'SELECT method FROM edge_logs WHERE project = @project';
-    const parsed = parseDefinition(join(folder.path, 'own.yaml'), yaml, join(folder.path, 'own.sql'), sql);
+  it('a nullable LowCardinality column is refused where nullable is false', async () => {
+    const column = '{ name: method, render: string, nullable: false, description: m }';
+    const parsed = definitionOf('SELECT method FROM edge_logs WHERE project = @project', PROJECT, column);
     if (!('definition' in parsed)) throw new Error(JSON.stringify(parsed));
     const [mistake, ...more] = await checkDefinition(engine.clickhouse, parsed.definition);
     expect(more).toEqual([]);
