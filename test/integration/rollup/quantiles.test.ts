@@ -21,6 +21,12 @@ const distributions: Readonly<Record<string, string>> = {
 };
 const counts = [1, 2, 3, 10, 100, 301, 1_000, 10_080, 100_000, 1_000_000];
 const names = Object.keys(distributions);
+/** what one test stores and asks for: few values of all functions, many of one */
+const cases = counts.flatMap((count): { count: number; functions: readonly string[] }[] =>
+  count > 100_000
+    ? names.map((name) => ({ count, functions: [name] }))
+    : [{ count, functions: [...names, ...names.map((name) => `s_${name}`)] }],
+);
 
 describe('quantiles', { timeout: 120_000 }, () => {
   let world: World;
@@ -28,36 +34,38 @@ describe('quantiles', { timeout: 120_000 }, () => {
   beforeAll(async () => {
     world = await openWorld({ now: NOW });
     await admitNew(world.context);
-    // spread over seven days, one function per distribution, in the order of a shuffle or (function s_) in that of the
-    // values
-    for (const count of counts) {
-      const made = Object.entries(distributions).flatMap(([name, value]) =>
-        (count > 100_000 ? [false] : [false, true]).map(
-          (sorted) => `
-            SELECT 'p${count}' AS project, '${sorted ? 's_' : ''}${name}' AS function_id, toDateTime64(${NOW / 1000 - MINUTES * 60}, 6, 'UTC') + toIntervalSecond(intDiv(position * ${MINUTES * 60}, ${count})) AS timestamp, toDateTime64(timestamp, 3, 'UTC'), toStartOfDay(timestamp, 'UTC'), true, v
-            FROM (SELECT toFloat64(v) AS v, ${sorted ? 'row_number() OVER (ORDER BY v) - 1' : 'n'} AS position FROM (SELECT number AS n, ${value} AS v FROM numbers(${count})))`,
-        ),
-      );
-      // few values together: each statement makes parts in every period
-      for (const selects of count > 10_080 ? made : [made.join(' UNION ALL ')]) {
-        await world.clickhouse.execute({
-          sql: `INSERT INTO function_edge_logs (project, function_id, timestamp, evaluated_at, period, is_invocation, execution_time_ms) ${selects}`,
-          settings: { max_partitions_per_insert_block: 0, max_execution_time: 0 },
-        });
-      }
-    }
   });
   afterAll(() => world.close());
 
-  test.each(counts)('of %i values over seven days', async (count) => {
-    for (const name of count > 100_000 ? names : [...names, ...names.map((n) => `s_${n}`)]) {
-      // all of them, as states of minutes, of hours and of days; and what the endpoint says of each day
-      const found = await world.select<{
-        width: number;
-        p: [number, number];
-        states: number;
-        within: [number, number];
-      }>(`
+  /** Spread over seven days, in the order of a shuffle or (functions s_) in that of the values. */
+  async function store(count: number, functions: readonly string[]): Promise<void> {
+    const made = functions.map((name) => {
+      const isSorted = name.startsWith('s_');
+      return `
+        SELECT 'p${count}' AS project, '${name}' AS function_id, toDateTime64(${NOW / 1000 - MINUTES * 60}, 6, 'UTC') + toIntervalSecond(intDiv(position * ${MINUTES * 60}, ${count})) AS timestamp, toDateTime64(timestamp, 3, 'UTC'), toStartOfDay(timestamp, 'UTC'), true, v
+        FROM (SELECT toFloat64(v) AS v, ${isSorted ? 'row_number() OVER (ORDER BY v) - 1' : 'n'} AS position FROM (SELECT number AS n, ${distributions[name.replace(/^s_/, '')]!} AS v FROM numbers(${count})))`;
+    });
+    // few values together: each statement makes parts in every period
+    for (const selects of count > 10_080 ? made : [made.join(' UNION ALL ')]) {
+      await world.clickhouse.execute({
+        sql: `INSERT INTO function_edge_logs (project, function_id, timestamp, evaluated_at, period, is_invocation, execution_time_ms) ${selects}`,
+        settings: { max_partitions_per_insert_block: 0, max_execution_time: 0 },
+      });
+    }
+  }
+
+  test.each(cases)(
+    'of $count values over seven days, $functions.length functions from $functions.0',
+    async ({ count, functions }) => {
+      await store(count, functions);
+      for (const name of functions) {
+        // all of them, as states of minutes, of hours and of days; and what the endpoint says of each day
+        const found = await world.select<{
+          width: number;
+          p: [number, number];
+          states: number;
+          within: [number, number];
+        }>(`
         WITH
           (SELECT arraySort(groupArray(assumeNotNull(execution_time_ms))) FROM function_edge_logs WHERE project = 'p${count}' AND function_id = '${name}') AS sorted
         SELECT
@@ -68,30 +76,31 @@ describe('quantiles', { timeout: 120_000 }, () => {
            p[2] >= sorted[greatest(1, toUInt32(floor(0.98 * ${count})))] * (1 - 1e-6) AND p[2] <= sorted[${count}] * (1 + 1e-6)] AS within
         FROM function_invocations_v1 WHERE width IN (60, 3600, 86400) AND project = 'p${count}' AND function_id = '${name}'
         GROUP BY width ORDER BY width`);
-      expect(found.map((row) => row.width)).toEqual([60, 3600, 86_400]);
-      for (const row of found) {
-        expect(row.within, `${name} ${JSON.stringify(row)}`).toEqual([1, 1]);
-        expect(row.states).toBeLessThanOrEqual({ 60: MINUTES, 3600: 168, 86_400: 8 }[row.width]!);
+        expect(found.map((row) => row.width)).toEqual([60, 3600, 86_400]);
+        for (const row of found) {
+          expect(row.within, `${name} ${JSON.stringify(row)}`).toEqual([1, 1]);
+          expect(row.states).toBeLessThanOrEqual({ 60: MINUTES, 3600: 168, 86_400: 8 }[row.width]!);
+        }
+        const days = await world.ask('functions.invocation-stats', {
+          project: `p${count}`,
+          function_id: name,
+          interval: '7day',
+        });
+        expect(days.reduce((sum, day) => sum + Number(day['count']), 0)).toBe(count);
+        for (const {
+          count: n,
+          min_execution_time: min,
+          p95_execution_time: p95,
+          p99_execution_time: p99,
+          max_execution_time: max,
+        } of days as Record<string, number>[]) {
+          expect(n === 0 || (min! <= p95! && p95! <= p99! && p99! <= max!), `${name} ${min} ${p95} ${p99} ${max}`).toBe(
+            true,
+          );
+        }
       }
-      const days = await world.ask('functions.invocation-stats', {
-        project: `p${count}`,
-        function_id: name,
-        interval: '7day',
-      });
-      expect(days.reduce((sum, day) => sum + Number(day['count']), 0)).toBe(count);
-      for (const {
-        count: n,
-        min_execution_time: min,
-        p95_execution_time: p95,
-        p99_execution_time: p99,
-        max_execution_time: max,
-      } of days as Record<string, number>[]) {
-        expect(n === 0 || (min! <= p95! && p95! <= p99! && p99! <= max!), `${name} ${min} ${p95} ${p99} ${max}`).toBe(
-          true,
-        );
-      }
-    }
-  });
+    },
+  );
 
   test('10,080 states of minutes were merged', async () => {
     const [row] = await world.select<{ states: number }>(

@@ -5,6 +5,7 @@ import { openClickHouse } from '../../../common/clickhouse/open.ts';
 import { readSettings, type Settings } from '../../../common/config/settings.ts';
 import { createRegistry, type Registry } from '../../../common/metrics.ts';
 import type { SourceName } from '../../../common/sources.ts';
+import { RowBinary } from '../../../services/ingest/evaluate/row-binary.ts';
 import { statementFor } from '../../../services/query/statement/branches.ts';
 import { BUILT_IN, readDefinitions } from '../../../services/query/definition/definition-files.ts';
 import { readParams } from '../../../services/query/definition/params.ts';
@@ -178,11 +179,11 @@ export async function openWorld({
           const stored = rowsOf
             .filter((_, i) => without?.has(first + i) !== true)
             .map((row) => ({ ...row, period: Math.max(least!, row.period) }));
-          const columns = Object.keys(stored[0]!);
-          await clickhouse.execute({
-            sql: `INSERT INTO ${source} (${columns.join(', ')}) VALUES ${stored.map((row) => `(${columns.map((c) => (c === 'timestamp' ? microsOf(row.timestamp) : valueOf((row as Record<string, unknown>)[c]))).join(', ')})`).join(', ')}`,
+          await clickhouse.insertRows({
+            table: source,
+            columns: Object.keys(stored[0]!),
+            pieces: rowBinary(stored),
             settings: {
-              ...INSERT_SETTINGS,
               insert_deduplication_token: `${source}:0:${partition}:${last}:${evaluatedAt}${without === undefined ? '' : `:without ${[...without].join(' ')}`}`,
             },
           });
@@ -319,22 +320,6 @@ export async function openWorld({
   return world;
 }
 
-/** One block, as ingest writes a batch. */
-const INSERT_SETTINGS = {
-  async_insert: 0,
-  insert_deduplicate: 1,
-  deduplicate_blocks_in_dependent_materialized_views: 1,
-  max_insert_threads: 1,
-  max_threads: 1,
-  max_insert_block_size: 10_000_000,
-  min_insert_block_size_rows: 0,
-  min_insert_block_size_bytes: 0,
-  min_insert_block_size_rows_for_materialized_views: 10_000_000,
-  max_partitions_per_insert_block: 0,
-  input_format_parallel_parsing: 0,
-  materialized_views_ignore_errors: 0,
-} as const;
-
 const FAMILIES = ['/rest', '/storage', '/auth', '/realtime'];
 const MAX_WINDOWS = 64;
 const MAX_LETTERS = 256;
@@ -419,13 +404,58 @@ function windowsOf(url: string): string[] | undefined {
   return [...windows];
 }
 
-const microsOf = (micros: number): string =>
-  `'${new Date(Math.floor(micros / 1000)).toISOString().slice(0, 19).replace('T', ' ')}.${String(((micros % 1e6) + 1e6) % 1e6).padStart(6, '0')}'`;
+type Row = ReturnType<typeof rowOf>;
+type Write = (out: RowBinary, value: never) => void;
+
+const text: Write = (out, value: string) => out.text(value);
+const uint8: Write = (out, value: number | boolean) => out.uint8(Number(value));
+const uint32: Write = (out, value: number) => out.uint32(value);
+const int64: Write = (out, value: number | Date) => out.int64(Number(value));
+const nullableText: Write = (out, value: string | null) => out.nullable(value === null ? null : Buffer.from(value));
+const nullable =
+  (write: (out: RowBinary, value: number) => void): Write =>
+  (out, value: number | null) => {
+    out.uint8(value === null ? 1 : 0);
+    if (value !== null) write(out, value);
+  };
+
+/** How a value of each column of `rowOf` is written. */
+const WRITE: Readonly<Record<string, Write>> = {
+  timestamp: int64,
+  id: text,
+  message: text,
+  kafka_topic: text,
+  kafka_partition: uint32,
+  kafka_offset: int64,
+  batch_last: int64,
+  evaluated_at: int64,
+  period: uint32,
+  project: text,
+  url: nullableText,
+  path: nullableText,
+  families: uint8,
+  refs: (out, value: readonly string[]) => {
+    out.length(value.length);
+    for (const ref of value) out.copy(Buffer.from(ref), 0, ref.length);
+  },
+  refs_overflow: uint8,
+  function_id: text,
+  is_invocation: uint8,
+  status_code: nullable((out, value) => out.uint16(value)),
+  execution_time_ms: nullable((out, value) => out.float64(value)),
+};
+
+function rowBinary(stored: readonly Row[]): Uint8Array[] {
+  const out = new RowBinary();
+  for (const row of stored) {
+    out.begin();
+    for (const [column, value] of Object.entries(row)) WRITE[column]!(out, value as never);
+  }
+  return out.take();
+}
 
 function valueOf(value: unknown): string {
   if (value === null || value === undefined) return 'NULL';
-  if (value instanceof Date) return `'${value.toISOString().replace('T', ' ').replace('Z', '')}'`;
-  if (Array.isArray(value)) return `[${value.map(valueOf).join(', ')}]`;
   if (typeof value === 'string') return `'${value.replace(/[\\']/g, (c) => `\\${c}`)}'`;
   return JSON.stringify(value);
 }
