@@ -1,3 +1,4 @@
+import { tmpdir } from 'node:os';
 import { defineConfig, type TestProjectInlineConfiguration } from 'vitest/config';
 import type { Run } from './test/harness/clickhouse-run.ts';
 import { memoryFolder } from './test/harness/memory-folder.ts';
@@ -5,7 +6,8 @@ import { memoryFolder } from './test/harness/memory-folder.ts';
 // Before the workers start: there the pool is in use before any module of ours is loaded
 // (common/config/thread-pool.ts).
 process.env['UV_THREADPOOL_SIZE'] ??= '16';
-process.env['TMPDIR'] ??= memoryFolder();
+// never undefined: the environment would hold that as text
+process.env['TMPDIR'] ??= memoryFolder() ?? tmpdir();
 
 /** Suites that need a broker and an engine; they run on the ClickHouse of `run`. */
 export function onClickHouse(
