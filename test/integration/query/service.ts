@@ -140,17 +140,18 @@ export async function send(
         response.on('error', reject);
         response.on('end', () => {
           const body = Buffer.concat(chunks);
-          const text = body.toString('utf8');
           resolve({
             status: response.statusCode ?? 0,
             headers: response.headers,
             body,
-            text,
+            get text() {
+              return body.toString('utf8');
+            },
             get rows() {
-              return (JSON.parse(text) as { result: Row[] }).result;
+              return (JSON.parse(this.text) as { result: Row[] }).result;
             },
             get error() {
-              return (JSON.parse(text) as { error: ErrorBody }).error;
+              return (JSON.parse(this.text) as { error: ErrorBody }).error;
             },
           });
         });
