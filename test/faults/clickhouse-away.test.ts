@@ -118,6 +118,7 @@ describe('ClickHouse over HTTP', () => {
       await world.finished(patient.clickhouse);
       await patient.face.inject({ action: 'hang_after', match: EDGE_INSERT });
       await world.produce({ edge_logs: 200 }, { partitions: 1 });
+      await waitFor(() => patient.face.hanging() === 1, 30_000, 'an insert hangs');
       for (let i = 0; i < 5; i++) {
         const round = performance.now();
         await world.produce({ function_edge_logs: 100, postgres_logs: 50, auth_logs: 50, edge_logs: 1 });
