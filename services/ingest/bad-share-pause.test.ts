@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
 import type { ClickHouse, Read, Statement } from '../../common/clickhouse/clickhouse.ts';
-import { createBadShare } from './bad-share-pause.ts';
+import { createBadShare, type Pause } from './bad-share-pause.ts';
 
 /**
  * The bad-share pause of a partition whose ledger says this; `looks` counts how often it was read, `awaited` has the
@@ -20,7 +20,12 @@ function badShareOf(percent: number, window: number) {
       if (ledger.failures-- > 0) throw new Error('not written');
     },
   } as Partial<ClickHouse> as ClickHouse;
-  const badShare = createBadShare(clickhouse, 't', 3, { percent, window, pauseSeconds: 60 });
+  const badShare = createBadShare(
+    clickhouse,
+    async () => [],
+    { topic: 't', partition: 3 },
+    { percent, window, pauseSeconds: 60 },
+  );
   const look = (bad: number, messages: number): Promise<boolean> => {
     Object.assign(ledger, { bad, messages });
     return badShare.pauses(0, 0);
@@ -86,28 +91,41 @@ describe('the ledger is looked at', () => {
   });
 });
 
+const LIMITS = { percent: 50, window: 100, pauseSeconds: 60 };
+const pauseOf = (partition: number): Pause => ({
+  topic: 't',
+  partition,
+  incarnation: 1,
+  next: 9,
+  bad: 60,
+  messages: 100,
+  paused_until: '2028-01-01T00:00:00Z',
+  leftMs: 5,
+});
+
 test.each([
   [1, 9],
   [2, 0],
 ])('after a pause in life 1 of the topic, messages of life %i count from offset %i on', async (life, from) => {
-  const body = Buffer.from(JSON.stringify({ incarnation: 1, next: 9, bad: 6, messages: 100, leftMs: 0 }));
   const asked: unknown[] = [];
   const clickhouse = {
     async read({ params }: Read) {
       asked.push(params?.['from']);
-      return { body, readRows: undefined, readBytes: undefined };
+      return { body: Buffer.from('{"bad":6,"messages":100}'), readRows: undefined, readBytes: undefined };
     },
   } as Partial<ClickHouse> as ClickHouse;
-  const badShare = createBadShare(clickhouse, 't', 3, { percent: 50, window: 100, pauseSeconds: 60 });
-  await badShare.paused();
+  const over = { ...pauseOf(3), leftMs: 0 };
+  const badShare = createBadShare(clickhouse, async () => [over], { topic: 't', partition: 3 }, LIMITS);
+  expect(await badShare.paused()).toBeUndefined();
   await badShare.pauses(life, 20);
-  expect(asked.at(-1)).toBe(from);
+  expect(asked).toEqual([from]);
 });
 
-test('a pause does not repeat its partition, which each log line of a lane has', async () => {
-  const decision = { incarnation: 1, next: 9, bad: 60, messages: 100, paused_until: '2028-01-01T00:00:00Z', leftMs: 5 };
-  const body = Buffer.from(JSON.stringify({ topic: 't', partition: 3, ...decision }));
-  const clickhouse = { read: async () => ({ body, readRows: undefined, readBytes: undefined }) } as Partial<ClickHouse>;
-  const badShare = createBadShare(clickhouse as ClickHouse, 't', 3, { percent: 50, window: 100, pauseSeconds: 60 });
-  expect(await badShare.paused()).toEqual(decision);
+test('a pause is of its partition, and does not repeat it, which each log line of a lane has', async () => {
+  const paused = async (topic: string, partition: number): Promise<unknown> =>
+    createBadShare({} as ClickHouse, async () => [pauseOf(2), pauseOf(3)], { topic, partition }, LIMITS).paused();
+  const { topic: _, partition: __, ...decision } = pauseOf(3);
+  expect(await paused('t', 3)).toEqual(decision);
+  expect(await paused('t', 1)).toBeUndefined();
+  expect(await paused('other', 3)).toBeUndefined();
 });

@@ -35,15 +35,14 @@ interface Share {
  * The bad-share pause of one partition: more than `percent` of the last `window` messages are bad. If a partition has
  * fewer messages, the rest counts as good, so a few bad ones of a small topic pause nothing. Batches count whole. The
  * ledger is read only if the bad messages of the last look and all bad ones since may exceed the share. Pauses
- * stand in a table: they outlive the process, and commands find them.
+ * stand in a table: they outlive the process, and commands find them. `readAll` reads the pauses of all partitions.
  */
 export function createBadShare(
   clickhouse: ClickHouse,
-  topic: string,
-  partition: number,
+  readAll: () => Promise<readonly Pause[]>,
+  where: { readonly topic: string; readonly partition: number },
   { percent, window, pauseSeconds }: BadShareLimits,
 ): BadShare {
-  const where = { topic, partition };
   const ledger = fresh(clickhouse, ['batches']);
   let last: Pause | undefined;
   /** of the last look; undefined before the first one: the last owner may have seen too many */
@@ -52,7 +51,7 @@ export function createBadShare(
 
   return {
     async paused() {
-      [last] = await readPauses(clickhouse, where);
+      last = (await readAll()).find((p) => p.topic === where.topic && p.partition === where.partition);
       if (last === undefined || last.leftMs <= 0) return undefined;
       const { topic: _, partition: __, ...pause } = last;
       return pause;

@@ -12,14 +12,16 @@ import { sources, type SourceName } from '../../common/sources.ts';
 import { createAvroDecoder, type AvroDecoder } from './avro/decoder.ts';
 import { createRegistry, type RegistryOptions } from './avro/registry.ts';
 import { readKnownSchemas } from './avro/schemas.ts';
-import { createBadShare } from './bad-share-pause.ts';
+import { createBadShare, readPauses } from './bad-share-pause.ts';
 import { proveOnceAvailable } from './canary.ts';
 import { startConsumer, type RunningConsumer } from './consumer.ts';
 import { createLedger } from './delivery/ledger.ts';
+import type { BadShare } from './delivery/ports.ts';
 import { createRegister } from './delivery/register.ts';
 import { createIngestMetrics, type IngestMetrics } from './metrics.ts';
 import { keepReplaysComplete } from './open-replays.ts';
-import { createShardOf, ofPartition } from './shard.ts';
+import { createShardOf, ofPartition, type ShardOf } from './shard.ts';
+import { shared } from './shared-read.ts';
 import { createStore, type StoreContext } from './store.ts';
 
 export type RunningIngest = Component & RunningConsumer;
@@ -129,12 +131,7 @@ export async function startIngest({
     metrics,
     clock,
     sessionTimeoutMs,
-    createBadShare: (topic, partition) =>
-      createBadShare(ofPartition(clickhouse, shardOf, topic, partition), topic, partition, {
-        percent: settings.BAD_SHARE_PERCENT,
-        window: settings.BAD_SHARE_WINDOW,
-        pauseSeconds: settings.BAD_SHARE_PAUSE_SECONDS,
-      }),
+    createBadShare: badShares(clickhouse, shardOf, settings),
     createStore: (topic, partition) => {
       const source = sourceOf.get(topic)!;
       return createStore(
@@ -160,6 +157,18 @@ export async function startIngest({
       await consumer.stop();
     },
   };
+}
+
+/** Returns what creates the bad-share pause of a partition. All of them share their reads of pauses. */
+function badShares(clickhouse: ClickHouse, shardOf: ShardOf, settings: Settings) {
+  const readAll = shared(() => readPauses(clickhouse));
+  const limits = {
+    percent: settings.BAD_SHARE_PERCENT,
+    window: settings.BAD_SHARE_WINDOW,
+    pauseSeconds: settings.BAD_SHARE_PAUSE_SECONDS,
+  };
+  return (topic: string, partition: number): BadShare =>
+    createBadShare(ofPartition(clickhouse, shardOf, topic, partition), readAll, { topic, partition }, limits);
 }
 
 /** Batches that are sent to a server at a time; those that take long do not count. */

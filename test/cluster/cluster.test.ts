@@ -233,7 +233,7 @@ test.each(['batches', 'paused_partitions'])(
       const records = [{ offset: 0, time: Date.now(), key: null, headers: [], value: Buffer.from('no event') }];
       await openTestStore(writing, { source: 'edge_logs', ...place }).writeBatch({ records });
       const limits = { percent: 50, window: 1, pauseSeconds: 600 };
-      expect(await createBadShare(lagging, place.topic, place.partition, limits).pauses(0, 1)).toBe(true);
+      expect(await createBadShare(lagging, async () => [], place, limits).pauses(0, 1)).toBe(true);
     } finally {
       await on.cluster.nodes[1]!.server.query(`SYSTEM START FETCHES ${DATABASE}.${table}`);
     }

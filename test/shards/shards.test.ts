@@ -4,6 +4,7 @@ import { beforeAll, expect, test } from 'vitest';
 import { fresh, select, type ClickHouse, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { databaseOfAll } from '../../common/clickhouse/database.ts';
 import { createRegistry } from '../../common/metrics.ts';
+import { createBadShare, readPauses, resumePartition } from '../../services/ingest/bad-share-pause.ts';
 import { replayDeadLetter, listDeadLetters, readDeadLetter } from '../../services/ingest/dead-letters.ts';
 import { reconcile } from '../../services/ingest/reconcile.ts';
 import { createDecoders } from '../../services/ingest/service.ts';
@@ -206,6 +207,21 @@ test('a replica lags behind while the partitions of its shard change their owner
     await on.cluster.nodes[3]!.server.query('SYSTEM START FETCHES');
   }
   await on.expectExact();
+});
+
+test('a pause that is written through a shard is read through any node, and ends by a command', async () => {
+  const whole = await on.clientAs('ingest', [0, 1, 2, 3]);
+  for (const shard of whole.shards!) {
+    const place = { topic: `paused on ${shard.shard}`, partition: 0 };
+    const records = [{ offset: 0, time: Date.now(), key: null, headers: [], value: Buffer.from('no event') }];
+    await openTestStore(shard, { source: 'edge_logs', ...place }).writeBatch({ records });
+    const limits = { percent: 50, window: 1, pauseSeconds: 600 };
+    const badShare = createBadShare(shard, () => readPauses(whole), place, limits);
+    expect(await badShare.pauses(0, 1)).toBe(true);
+    expect(await badShare.paused()).toMatchObject({ next: 1, bad: 1 });
+    await resumePartition(whole, place.topic, place.partition);
+    expect(await badShare.paused()).toBeUndefined();
+  }
 });
 
 test('a dead letter is replayed on the shard of its partition', { timeout: 600_000 }, async () => {

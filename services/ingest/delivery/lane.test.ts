@@ -54,8 +54,8 @@ interface Setup {
   readonly log?: readonly HeldRecord[];
   readonly low?: number;
   readonly high?: number;
-  /** what the end of the log becomes after the first look at it */
-  readonly thenHigh?: number;
+  /** the end of the log at each further look at it */
+  readonly thenHigh?: readonly number[];
   readonly orphans?: readonly OrphanRows[];
   /** of the ledger, ascending */
   readonly marks?: readonly RecordMark[];
@@ -91,7 +91,7 @@ interface Setup {
   /** called when it ends inserts that may still run */
   readonly onEndRunning?: () => void;
   /** called when it looks for rows beyond the ledger, of this period and later ones */
-  readonly onOrphans?: (period: number) => void;
+  readonly onOrphans?: (period: number, world: World) => void;
 }
 
 interface World {
@@ -161,7 +161,7 @@ async function run(setup: Setup) {
     orphans,
   };
   let { strayedBy = 0 } = setup;
-  const ends = [high, setup.thenHigh ?? high];
+  const ends = [high, ...(setup.thenHigh ?? [])];
   let fetchFrom: number | undefined;
   let { emptyUpTo } = setup;
   let ledgerEnd = end;
@@ -213,7 +213,7 @@ async function run(setup: Setup) {
     hasMembers: async () => world.members,
     watermarks: async () => ({ low, high: ends.length > 1 ? ends.shift()! : ends[0]! }),
     fetchFrom(offset) {
-      did.push(`fetch from ${offset}`);
+      act(`fetch from ${offset}`);
       fetchFrom = offset;
     },
     onTaken: () => {},
@@ -258,7 +258,7 @@ async function run(setup: Setup) {
           .toReversed()
           .slice(0, pageOfMarks),
       async orphans(incarnation, from, period) {
-        onOrphans(period);
+        onOrphans(period, world);
         return world.orphans.filter(
           (o) => o.incarnation > incarnation || [...o.offsets, ...o.deadOffsets].some((offset) => offset >= from),
         );
@@ -593,7 +593,7 @@ describe('a joint insert', () => {
       },
       on: (what) => void order.push(what.split(' ')[0]!),
     });
-    expect(order).toEqual(['commit', 'insert', 'dead letters', 'permit', 'rows', 'record', 'commit']);
+    expect(order).toEqual(['fetch', 'commit', 'insert', 'dead letters', 'permit', 'rows', 'record', 'commit']);
     expect(did.filter((d) => ['rows', 'release'].includes(d) || d.startsWith('record'))).toEqual([
       'rows',
       'release',
@@ -851,7 +851,7 @@ describe('an open batch', () => {
       marks: [markAt(0), markAt(3)],
       log: records(0, 4),
       high: 7,
-      thenHigh: 5,
+      thenHigh: [5],
     });
     expect(did).toContain('topic_recreated 1');
   });
@@ -946,11 +946,29 @@ describe('a log that is another', () => {
     expect(did.filter((d) => d.startsWith('fetch')).length).toBeLessThan(30);
   });
 
-  test("is recreated after the look at its end, and ends right before the ledger's last record: it is read from its start", async () => {
-    const log = [record(0, 'another'), record(1, 'another')];
-    const { did } = await run({ end: endAt(2), marks: [markAt(0), markAt(2)], log, high: 3, thenHigh: 2 });
-    expect(did).toContain(`insert 1:0-1 at ${NOW} of 0,1`);
-  });
+  test.each([
+    ['the look at its end', [2], 1_000],
+    // the end is committed by then
+    ['a second look at it', [3, 2], 6_000],
+  ])(
+    "is recreated after %s, and ends right before the ledger's last record: it is read from its start",
+    async (_, thenHigh, at) => {
+      const log = [record(0, 'another'), record(1, 'another')];
+      const fetchedAt: number[] = [];
+      const { did } = await run({
+        end: endAt(2),
+        marks: [markAt(0), markAt(2)],
+        log,
+        high: 3,
+        thenHigh,
+        on: (what, world) => {
+          if (what.startsWith('fetch')) fetchedAt.push(world.now);
+        },
+      });
+      expect(did).toContain(`insert 1:0-1 at ${NOW} of 0,1`);
+      expect(fetchedAt.slice(0, 2)).toEqual([0, at]);
+    },
+  );
 
   test('lost its end in an unclean election: nothing that is stored is stored again', async () => {
     const log = [...records(0, 4), record(5, 'another'), record(6, 'another')];
@@ -996,9 +1014,11 @@ describe('a partition of another group', () => {
   test('is waited for while that has members, then claimed, and claimed once more five seconds later, before it is looked at', async () => {
     let looks = 0;
     const claimedAt: number[] = [];
+    const orphansReadAt: number[] = [];
     const { did } = await run({
       owner: theirs,
       log: records(0, 0),
+      onOrphans: (_, world) => void orphansReadAt.push(world.now),
       on: (what, world) => {
         if (what.startsWith('wait')) world.members = ++looks < 2;
         if (what.startsWith('claim')) claimedAt.push(world.now);
@@ -1007,6 +1027,7 @@ describe('a partition of another group', () => {
     expect(did.slice(0, 4)).toEqual(['claim 5', 'partition_claimed', 'claim 6', 'fetch from 0']);
     // a writer of the former group learns of the claim within 4.5 s (register.ts)
     expect(claimedAt).toEqual([0, 5_000]);
+    expect(orphansReadAt).toEqual([5_000]);
   });
 
   test('is not claimed once more by a process that stops meanwhile', async () => {

@@ -1,7 +1,7 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import { fresh, select, type Reader } from '../../../common/clickhouse/clickhouse.ts';
 import type { Clock } from '../../../common/clock.ts';
 import { keyOf } from '../../../common/kafka/partition.ts';
+import { shared } from '../shared-read.ts';
 import { statements } from '../statements.ts';
 import type { Owner } from './ports.ts';
 
@@ -10,12 +10,6 @@ import type { Owner } from './ports.ts';
  * looks at what is there (take.ts).
  */
 const AGE_MS = 2_000;
-
-/**
- * Partitions that are taken together share a fresh read: it begins this long after the first of them asked. Each would
- * read all owners otherwise, which grows with the square of the partitions.
- */
-const GATHER_MS = 10;
 
 /** A replica may lag this long before a read of it fails. With AGE_MS it is less than SETTLE_MS (take.ts). */
 const LAG_MS = 2_500;
@@ -57,15 +51,14 @@ export function createRegister(
   monotonic: Clock = () => performance.now(),
 ) {
   const reader = fresh(clickhouse, ['partition_owners', 'rollup_periods'], LAG_MS);
+  const findAnew = shared(find);
   let seen: Seen | undefined;
-  /** A fresh read that is not sent yet. */
-  let gathering: Seen | undefined;
 
   return {
     /** `anew`: by a statement that is still to be sent. `shard`: of the first claim; undefined if there is none */
     async read(topic: string, partition: number, anew = false) {
       const at = monotonic();
-      if (anew) seen = gathering ??= { at, found: gather() };
+      if (anew) seen = { at, found: findAnew() };
       else if (seen === undefined || at - seen.at >= AGE_MS) seen = { at, found: find() };
       const mine = seen;
       try {
@@ -78,12 +71,6 @@ export function createRegister(
       }
     },
   };
-
-  async function gather(): Promise<Found> {
-    await sleep(GATHER_MS);
-    gathering = undefined;
-    return await find();
-  }
 
   async function find(): Promise<Found> {
     const before = clock();

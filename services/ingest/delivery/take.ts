@@ -3,7 +3,15 @@ import { compareLog, isMarked } from './comparison.ts';
 import type { Guard } from './guard.ts';
 import type { Intake } from './intake.ts';
 import { decodeIntent, type Intent } from './intent.ts';
-import { planTakeover, type Compared, type Facts, type Plan, type SeenAtEnd } from './takeover.ts';
+import {
+  planOwnership,
+  planTakeover,
+  type Compared,
+  type Facts,
+  type OwnershipPlan,
+  type Plan,
+  type SeenAtEnd,
+} from './takeover.ts';
 import type { Ended, Ports } from './ports.ts';
 
 /** A lane whose partition belongs to another group looks this often, milliseconds. */
@@ -45,33 +53,37 @@ export async function takePartition(
     intake.close();
     const found = await guard.persistently('the takeover', () => look(ports, announced, atEnd, compared));
     if (typeof found === 'string') return found;
-    const { facts, committedEnd } = found;
-    const plan = planTakeover(facts);
-    if (plan.kind === 'go_on') return { plan, facts, committedEnd };
-    // never an epoch twice: its token may be there without its row
-    if ('epoch' in plan) claimed = Math.max(plan.epoch, claimed + 1);
-    const done =
-      plan.kind === 'compare'
-        ? await compare(ports, guard, intake, plan)
-        : await own(ports, guard, intake, plan, claimed);
-    if (typeof done === 'string') return done;
-    compared = done ?? compared;
+    if ('kind' in found) {
+      // never an epoch twice: its token may be there without its row
+      if ('epoch' in found) claimed = Math.max(found.epoch, claimed + 1);
+      const ended = await own(ports, guard, intake, found, claimed);
+      if (ended !== undefined) return ended;
+      continue;
+    }
+    const plan = planTakeover(found.facts);
+    if (plan.kind === 'go_on') return { plan, ...found };
+    const result = await compare(ports, guard, intake, plan);
+    if (typeof result === 'string') return result;
+    compared = result;
   }
 }
 
+/** Returns how the partition becomes ours; if it is, what is known of it. */
 async function look(
   ports: Ports,
   announced: Intent | undefined,
   atEnd: SeenAtEnd,
   compared: Compared | undefined,
-): Promise<Pick<Takeover, 'facts' | 'committedEnd'>> {
+): Promise<OwnershipPlan | Pick<Takeover, 'facts' | 'committedEnd'>> {
   const { group, store } = ports;
   await store.endRunning();
   const { owner } = await store.register(true);
   const end = await store.ledgerEnd();
   const owning = owner?.group ?? end?.group ?? group;
   const ownerHasMembers = owning !== group && (await ports.hasMembers(owning));
-  const groups = [...new Set([owning, owner?.former, end?.group, group])].filter((g) => g !== undefined);
+  const ownership = planOwnership({ group, end, owner, ownerHasMembers });
+  if (ownership !== undefined) return ownership;
+  const groups = [...new Set([owner?.former, end?.group, group])].filter((g) => g !== undefined);
   const commits = await Promise.all(groups.map((of) => ports.committed(of)));
   const intents = [...commits.map((c) => decodeIntent(c?.metadata)), announced].filter((i) => i !== undefined);
   const orphans = await store.orphans(end?.incarnation ?? 0, end === undefined ? 0 : end.last + 1, end?.period ?? 0);
@@ -79,7 +91,7 @@ async function look(
   return {
     committedEnd:
       ownCommit !== undefined && decodeIntent(ownCommit.metadata) === undefined ? ownCommit.offset : undefined,
-    facts: { group, end, owner, ownerHasMembers, intents, orphans, ...(await ports.watermarks()), atEnd, compared },
+    facts: { end, intents, orphans, ...(await ports.watermarks()), atEnd, compared },
   };
 }
 
@@ -88,7 +100,7 @@ async function own(
   ports: Ports,
   guard: Guard,
   intake: Intake,
-  plan: Extract<Plan, { kind: 'wait_for_group' | 'claim' | 'settle' }>,
+  plan: OwnershipPlan,
   epoch: number,
 ): Promise<Ended | undefined> {
   if (plan.kind === 'wait_for_group') {

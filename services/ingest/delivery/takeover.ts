@@ -1,14 +1,19 @@
 import type { Intent } from './intent.ts';
 import type { LedgerEnd, OrphanRows, Owner, RecordMark } from './ports.ts';
 
-/** What is known of a partition when it is taken. */
-export interface Facts {
+/** What says whose a partition is. */
+export interface Ownership {
   readonly group: string;
   readonly end: LedgerEnd | undefined;
   readonly owner: Owner | undefined;
   /** members of the owner's group consume the partition; asked for only where that is not our group */
   readonly ownerHasMembers: boolean;
-  /** announced by the owner's group, the one before it, the last writer of the ledger, or us */
+}
+
+/** What is known of a partition of ours when it is taken. */
+export interface Facts {
+  readonly end: LedgerEnd | undefined;
+  /** announced by our group, the one before it, the last writer of the ledger, or this process */
   readonly intents: readonly Intent[];
   /** beyond the ledger's end, by incarnation and last */
   readonly orphans: readonly OrphanRows[];
@@ -44,7 +49,8 @@ export interface OpenBatch {
   readonly intent: Intent | undefined;
 }
 
-export type Plan =
+/** How a partition becomes ours. */
+export type OwnershipPlan =
   | { readonly kind: 'wait_for_group'; readonly group: string }
   /** former: the group that had it */
   | { readonly kind: 'claim'; readonly epoch: number; readonly former: string | undefined }
@@ -52,7 +58,9 @@ export type Plan =
    * claimed from another group, which may write for a moment still: wait, and claim once more. Who claimed it may have
    * been killed since.
    */
-  | { readonly kind: 'settle'; readonly epoch: number }
+  | { readonly kind: 'settle'; readonly epoch: number };
+
+export type Plan =
   /**
    * The log ends before what is stored of this life of the topic, or another record stands there. 'perhaps': it has
    * no record at any mark, and may be the same log. `to`: nothing is stored from there on.
@@ -79,18 +87,20 @@ export type Plan =
       readonly lastRecord: RecordMark | undefined;
     };
 
-/** Decides how a partition is taken. */
-export function planTakeover(known: Facts): Plan {
-  const { group, end, orphans, low, high, atEnd } = known;
-  const owner =
-    known.owner ?? (end === undefined ? undefined : { group: end.group, epoch: 0, former: undefined, isSettled: true });
-  const former = owner?.group === group ? undefined : owner?.group;
-  if (former !== undefined && known.ownerHasMembers) return { kind: 'wait_for_group', group: former };
-  if (known.owner?.group !== group) return { kind: 'claim', epoch: (owner?.epoch ?? 0) + 1, former };
+/** Decides how a partition becomes ours. Undefined if it is. */
+export function planOwnership({ group, end, owner, ownerHasMembers }: Ownership): OwnershipPlan | undefined {
+  const owning = owner?.group ?? end?.group ?? group;
+  const former = owning === group ? undefined : owning;
+  if (former !== undefined && ownerHasMembers) return { kind: 'wait_for_group', group: former };
+  if (owner?.group !== group) return { kind: 'claim', epoch: (owner?.epoch ?? 0) + 1, former };
   // epoch 1 has no former claim: that another group wrote before it, only the ledger says
-  const isSettled = known.owner.isSettled && !(known.owner.epoch === 1 && end !== undefined && end.group !== group);
-  if (!isSettled) return { kind: 'settle', epoch: known.owner.epoch + 1 };
+  const isSettled = owner.isSettled && !(owner.epoch === 1 && end !== undefined && end.group !== group);
+  return isSettled ? undefined : { kind: 'settle', epoch: owner.epoch + 1 };
+}
 
+/** Decides how a partition of ours is taken. */
+export function planTakeover(known: Facts): Plan {
+  const { end, orphans, low, high, atEnd } = known;
   const inLedger = end?.incarnation ?? -1;
   const isOpen = (i: Intent): boolean => i.incarnation > inLedger || (i.incarnation === inLedger && i.last > end!.last);
   const facts = { ...known, intents: known.intents.filter(isOpen) };

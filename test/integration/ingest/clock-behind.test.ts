@@ -61,7 +61,12 @@ test.each([
     await clickhouse.execute({
       sql: `INSERT INTO paused_partitions SELECT '${topic}', 0, 0, 5, 9, 9, now64(3, 'UTC') + ${ahead} AS at, at + 300, 1 + (SELECT max(version) FROM paused_partitions)`,
     });
-    const badShare = createBadShare(clickhouse, topic, 0, { percent: 50, window: 9, pauseSeconds: 300 });
+    const badShare = createBadShare(
+      clickhouse,
+      () => readPauses(clickhouse),
+      { topic, partition: 0 },
+      { percent: 50, window: 9, pauseSeconds: 300 },
+    );
     return (await badShare.paused())?.leftMs;
   };
   expect(await pause(aheadSeconds)).toBeUndefined();
