@@ -121,7 +121,7 @@ const shapes: Readonly<Record<SourceName, (draft: Draft) => string>> = {
 const FLOOD_SHARE = 0.4;
 const STREAM_TRAFFIC = 0;
 
-/** What the event says, as any reader of JSON sees it (integers beyond 2^53 lose digits). */
+/** What the event says, as JSON.parse reads it (integers beyond 2^53 lose digits). */
 export function contentOf(event: TrafficEvent): Record<string, unknown> {
   return JSON.parse(event.json) as Record<string, unknown>;
 }

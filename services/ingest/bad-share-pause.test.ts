@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import type { ClickHouse, Read, Statement } from '../../common/clickhouse/clickhouse.ts';
-import { createBadShare, type Pause } from './bad-share-pause.ts';
+import { createBadShares, type Pause } from './bad-share-pause.ts';
+import { createShardOf } from './shard.ts';
 
 /**
  * The bad-share pause of a partition whose ledger says this; `looks` counts how often it was read, `awaited` has the
@@ -20,11 +21,9 @@ function badShareOf(percent: number, window: number) {
       if (ledger.failures-- > 0) throw new Error('not written');
     },
   } as Partial<ClickHouse> as ClickHouse;
-  const badShare = createBadShare(
-    clickhouse,
-    async () => [],
-    { topic: 't', partition: 3 },
-    { percent, window, pauseSeconds: 60 },
+  const badShare = createBadShares(clickhouse, createShardOf(clickhouse), { percent, window, pauseSeconds: 60 })(
+    't',
+    3,
   );
   const look = (bad: number, messages: number): Promise<boolean> => {
     Object.assign(ledger, { bad, messages });
@@ -91,41 +90,46 @@ describe('the ledger is looked at', () => {
   });
 });
 
-const LIMITS = { percent: 50, window: 100, pauseSeconds: 60 };
-const pauseOf = (partition: number): Pause => ({
+const pauseOf = (partition: number, leftMs: number): Pause => ({
   topic: 't',
   partition,
   incarnation: 1,
   next: 9,
-  bad: 60,
+  bad: 6,
   messages: 100,
   paused_until: '2028-01-01T00:00:00Z',
-  leftMs: 5,
+  leftMs,
 });
+
+/** The bad-share pauses of a ClickHouse that has these pauses; `reads` has the parameters of each read. */
+function badSharesOf(pauses: readonly Pause[]) {
+  const reads: Read['params'][] = [];
+  const clickhouse = {
+    async read({ params }: Read) {
+      reads.push(params);
+      const body = Buffer.from(pauses.map((pause) => JSON.stringify(pause)).join('\n'));
+      return { body, readRows: undefined, readBytes: undefined };
+    },
+  } as Partial<ClickHouse> as ClickHouse;
+  const limits = { percent: 50, window: 100, pauseSeconds: 60 };
+  return { reads, badShares: createBadShares(clickhouse, createShardOf(clickhouse), limits) };
+}
 
 test.each([
   [1, 9],
   [2, 0],
 ])('after a pause in life 1 of the topic, messages of life %i count from offset %i on', async (life, from) => {
-  const asked: unknown[] = [];
-  const clickhouse = {
-    async read({ params }: Read) {
-      asked.push(params?.['from']);
-      return { body: Buffer.from('{"bad":6,"messages":100}'), readRows: undefined, readBytes: undefined };
-    },
-  } as Partial<ClickHouse> as ClickHouse;
-  const over = { ...pauseOf(3), leftMs: 0 };
-  const badShare = createBadShare(clickhouse, async () => [over], { topic: 't', partition: 3 }, LIMITS);
+  const { reads, badShares } = badSharesOf([pauseOf(3, 0)]);
+  const badShare = badShares('t', 3);
   expect(await badShare.paused()).toBeUndefined();
   await badShare.pauses(life, 20);
-  expect(asked).toEqual([from]);
+  expect(reads.at(-1)?.['from']).toBe(from);
 });
 
-test('a pause is of its partition, and does not repeat it, which each log line of a lane has', async () => {
-  const paused = async (topic: string, partition: number): Promise<unknown> =>
-    createBadShare({} as ClickHouse, async () => [pauseOf(2), pauseOf(3)], { topic, partition }, LIMITS).paused();
-  const { topic: _, partition: __, ...decision } = pauseOf(3);
-  expect(await paused('t', 3)).toEqual(decision);
-  expect(await paused('t', 1)).toBeUndefined();
-  expect(await paused('other', 3)).toBeUndefined();
+test('a pause is of its partition, and does not repeat it, which each log line of a lane has; partitions that ask together share one read', async () => {
+  const { reads, badShares } = badSharesOf([pauseOf(2, 7), pauseOf(3, 5)]);
+  const { topic: _, partition: __, ...decision } = pauseOf(3, 5);
+  const asked = [badShares('t', 3), badShares('t', 1), badShares('other', 3)].map((badShare) => badShare.paused());
+  expect(await Promise.all(asked)).toEqual([decision, undefined, undefined]);
+  expect(reads).toHaveLength(1);
 });

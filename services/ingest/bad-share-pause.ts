@@ -1,5 +1,7 @@
 import { fresh, freshly, select, type ClickHouse, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import type { BadShare } from './delivery/ports.ts';
+import { ofPartition, type ShardOf } from './shard.ts';
+import { shared } from './shared-read.ts';
 import { statements } from './statements.ts';
 
 /** A pause of a partition because too many of its last messages were bad. */
@@ -31,13 +33,24 @@ interface Share {
   readonly messages: number;
 }
 
+/** Returns what creates the bad-share pause of a partition. Partitions that are taken together share one read of pauses. */
+export function createBadShares(
+  clickhouse: ClickHouse,
+  shardOf: ShardOf,
+  limits: BadShareLimits,
+): (topic: string, partition: number) => BadShare {
+  const readAll = shared(() => readPauses(clickhouse));
+  return (topic, partition) =>
+    createBadShare(ofPartition(clickhouse, shardOf, topic, partition), readAll, { topic, partition }, limits);
+}
+
 /**
  * The bad-share pause of one partition: more than `percent` of the last `window` messages are bad. If a partition has
  * fewer messages, the rest counts as good, so a few bad ones of a small topic pause nothing. Batches count whole. The
  * ledger is read only if the bad messages of the last look and all bad ones since may exceed the share. Pauses
  * stand in a table: they outlive the process, and commands find them. `readAll` reads the pauses of all partitions.
  */
-export function createBadShare(
+function createBadShare(
   clickhouse: ClickHouse,
   readAll: () => Promise<readonly Pause[]>,
   where: { readonly topic: string; readonly partition: number },

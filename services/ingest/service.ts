@@ -12,16 +12,14 @@ import { sources, type SourceName } from '../../common/sources.ts';
 import { createAvroDecoder, type AvroDecoder } from './avro/decoder.ts';
 import { createRegistry, type RegistryOptions } from './avro/registry.ts';
 import { readKnownSchemas } from './avro/schemas.ts';
-import { createBadShare, readPauses } from './bad-share-pause.ts';
+import { createBadShares } from './bad-share-pause.ts';
 import { proveOnceAvailable } from './canary.ts';
 import { startConsumer, type RunningConsumer } from './consumer.ts';
 import { createLedger } from './delivery/ledger.ts';
-import type { BadShare } from './delivery/ports.ts';
 import { createRegister } from './delivery/register.ts';
 import { createIngestMetrics, type IngestMetrics } from './metrics.ts';
 import { keepReplaysComplete } from './open-replays.ts';
-import { createShardOf, ofPartition, type ShardOf } from './shard.ts';
-import { shared } from './shared-read.ts';
+import { createShardOf, ofPartition } from './shard.ts';
 import { createStore, type StoreContext } from './store.ts';
 
 export type RunningIngest = Component & RunningConsumer;
@@ -131,7 +129,11 @@ export async function startIngest({
     metrics,
     clock,
     sessionTimeoutMs,
-    createBadShare: badShares(clickhouse, shardOf, settings),
+    createBadShare: createBadShares(clickhouse, shardOf, {
+      percent: settings.BAD_SHARE_PERCENT,
+      window: settings.BAD_SHARE_WINDOW,
+      pauseSeconds: settings.BAD_SHARE_PAUSE_SECONDS,
+    }),
     createStore: (topic, partition) => {
       const source = sourceOf.get(topic)!;
       return createStore(
@@ -157,18 +159,6 @@ export async function startIngest({
       await consumer.stop();
     },
   };
-}
-
-/** Returns what creates the bad-share pause of a partition. All of them share their reads of pauses. */
-function badShares(clickhouse: ClickHouse, shardOf: ShardOf, settings: Settings) {
-  const readAll = shared(() => readPauses(clickhouse));
-  const limits = {
-    percent: settings.BAD_SHARE_PERCENT,
-    window: settings.BAD_SHARE_WINDOW,
-    pauseSeconds: settings.BAD_SHARE_PAUSE_SECONDS,
-  };
-  return (topic: string, partition: number): BadShare =>
-    createBadShare(ofPartition(clickhouse, shardOf, topic, partition), readAll, { topic, partition }, limits);
 }
 
 /** Batches that are sent to a server at a time; those that take long do not count. */

@@ -4,7 +4,8 @@ import { migrate } from '../../common/clickhouse/migrations.ts';
 import { proveExactlyOnce } from '../../services/ingest/canary.ts';
 import { reconcile } from '../../services/ingest/reconcile.ts';
 import type { RunningIngest } from '../../services/ingest/service.ts';
-import { createBadShare, readPauses, resumePartition } from '../../services/ingest/bad-share-pause.ts';
+import { createBadShares, readPauses, resumePartition } from '../../services/ingest/bad-share-pause.ts';
+import { createShardOf } from '../../services/ingest/shard.ts';
 import { statements } from '../../services/ingest/statements.ts';
 import { build } from '../../services/rollup/build.ts';
 import { readRollups } from '../../services/rollup/catalogue.ts';
@@ -233,7 +234,9 @@ test.each(['batches', 'paused_partitions'])(
       const records = [{ offset: 0, time: Date.now(), key: null, headers: [], value: Buffer.from('no event') }];
       await openTestStore(writing, { source: 'edge_logs', ...place }).writeBatch({ records });
       const limits = { percent: 50, window: 1, pauseSeconds: 600 };
-      expect(await createBadShare(lagging, async () => [], place, limits).pauses(0, 1)).toBe(true);
+      expect(
+        await createBadShares(lagging, createShardOf(lagging), limits)(place.topic, place.partition).pauses(0, 1),
+      ).toBe(true);
     } finally {
       await on.cluster.nodes[1]!.server.query(`SYSTEM START FETCHES ${DATABASE}.${table}`);
     }

@@ -3,7 +3,8 @@ import { migrate } from '../../common/clickhouse/migrations.ts';
 import { createKafka } from '../../common/kafka/client.ts';
 import { createRegistry, type Registry } from '../../common/metrics.ts';
 import { readinessOf } from '../../common/readiness.ts';
-import { createBadShare, readPauses } from '../../services/ingest/bad-share-pause.ts';
+import { createBadShares } from '../../services/ingest/bad-share-pause.ts';
+import { createShardOf } from '../../services/ingest/shard.ts';
 import { ingestCommand } from '../../services/ingest/commands/ingest.ts';
 import { argsOf } from '../harness/command.ts';
 import type { BadShare } from '../../services/ingest/delivery/ports.ts';
@@ -131,12 +132,11 @@ test('goes on by itself after the set time', async () => {
 test('the decision is of the ledger: what was bad while another process had the partition counts, what was bad before a pause or in another life of the topic does not', async () => {
   const topic = uniqueName('brake');
   const badShare = (): BadShare =>
-    createBadShare(
-      engine.clickhouse,
-      () => readPauses(engine.clickhouse),
-      { topic, partition: 0 },
-      { percent: 50, window: 200, pauseSeconds: 3_600 },
-    );
+    createBadShares(engine.clickhouse, createShardOf(engine.clickhouse), {
+      percent: 50,
+      window: 200,
+      pauseSeconds: 3_600,
+    })(topic, 0);
   const batch = async (of: BadShare, incarnation: number, first: number, dead: number): Promise<boolean> => {
     await engine.clickhouse.execute({
       sql: `INSERT INTO batches (topic, partition, incarnation, first, last, stored, dead_lettered, evaluated_at) VALUES ('${topic}', 0, ${incarnation}, ${first}, ${first + 99}, ${100 - dead}, ${dead}, now64(3))`,

@@ -4,11 +4,11 @@ import { beforeAll, expect, test } from 'vitest';
 import { fresh, select, type ClickHouse, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { databaseOfAll } from '../../common/clickhouse/database.ts';
 import { createRegistry } from '../../common/metrics.ts';
-import { createBadShare, readPauses, resumePartition } from '../../services/ingest/bad-share-pause.ts';
+import { createBadShares, resumePartition } from '../../services/ingest/bad-share-pause.ts';
 import { replayDeadLetter, listDeadLetters, readDeadLetter } from '../../services/ingest/dead-letters.ts';
 import { reconcile } from '../../services/ingest/reconcile.ts';
 import { createDecoders } from '../../services/ingest/service.ts';
-import { chooseShard, findShard } from '../../services/ingest/shard.ts';
+import { chooseShard, createShardOf, findShard } from '../../services/ingest/shard.ts';
 import { startRollup } from '../../services/rollup/service.ts';
 import { CLUSTER } from '../harness/clickhouse-cluster.ts';
 import { testLogger } from '../harness/clickhouse.ts';
@@ -209,19 +209,21 @@ test('a replica lags behind while the partitions of its shard change their owner
   await on.expectExact();
 });
 
-test('a pause that is written through a shard is read through any node, and ends by a command', async () => {
-  const whole = await on.clientAs('ingest', [0, 1, 2, 3]);
-  for (const shard of whole.shards!) {
-    const place = { topic: `paused on ${shard.shard}`, partition: 0 };
+test('partitions of both shards are paused, which any node says, and go on by a command', async () => {
+  const ingest = await on.clientAs('ingest', [0, 1, 2, 3]);
+  const shardOf = createShardOf(ingest);
+  const badShares = createBadShares(ingest, shardOf, { percent: 50, window: 1, pauseSeconds: 600 });
+  const topic = 'paused';
+  for (const partition of [0, 1]) {
     const records = [{ offset: 0, time: Date.now(), key: null, headers: [], value: Buffer.from('no event') }];
-    await openTestStore(shard, { source: 'edge_logs', ...place }).writeBatch({ records });
-    const limits = { percent: 50, window: 1, pauseSeconds: 600 };
-    const badShare = createBadShare(shard, () => readPauses(whole), place, limits);
+    await openTestStore(ingest, { source: 'edge_logs', topic, partition }).writeBatch({ records });
+    const badShare = badShares(topic, partition);
     expect(await badShare.pauses(0, 1)).toBe(true);
     expect(await badShare.paused()).toMatchObject({ next: 1, bad: 1 });
-    await resumePartition(whole, place.topic, place.partition);
+    await resumePartition(ingest, topic, partition);
     expect(await badShare.paused()).toBeUndefined();
   }
+  expect(new Set([shardOf.nameOf(topic, 0), shardOf.nameOf(topic, 1)])).toEqual(new Set(NAMES));
 });
 
 test('a dead letter is replayed on the shard of its partition', { timeout: 600_000 }, async () => {

@@ -949,7 +949,7 @@ describe('a log that is another', () => {
   test.each([
     ['the look at its end', [2], 1_000],
     // the end is committed by then
-    ['a second look at it', [3, 2], 6_000],
+    ['a second look at its end', [3, 2], 6_000],
   ])(
     "is recreated after %s, and ends right before the ledger's last record: it is read from its start",
     async (_, thenHigh, at) => {

@@ -1,7 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { select } from '../../../common/clickhouse/clickhouse.ts';
-import { createBadShare, readPauses, resumePartition } from '../../../services/ingest/bad-share-pause.ts';
+import { createShardOf } from '../../../services/ingest/shard.ts';
+import { createBadShares, readPauses, resumePartition } from '../../../services/ingest/bad-share-pause.ts';
 import { reconcile } from '../../../services/ingest/reconcile.ts';
 import { openTestClickHouse, type TestClickHouse } from '../../harness/clickhouse.ts';
 import { openTestStore } from '../../harness/ingest-store.ts';
@@ -61,12 +62,11 @@ test.each([
     await clickhouse.execute({
       sql: `INSERT INTO paused_partitions SELECT '${topic}', 0, 0, 5, 9, 9, now64(3, 'UTC') + ${ahead} AS at, at + 300, 1 + (SELECT max(version) FROM paused_partitions)`,
     });
-    const badShare = createBadShare(
-      clickhouse,
-      () => readPauses(clickhouse),
-      { topic, partition: 0 },
-      { percent: 50, window: 9, pauseSeconds: 300 },
-    );
+    const badShare = createBadShares(clickhouse, createShardOf(clickhouse), {
+      percent: 50,
+      window: 9,
+      pauseSeconds: 300,
+    })(topic, 0);
     return (await badShare.paused())?.leftMs;
   };
   expect(await pause(aheadSeconds)).toBeUndefined();
