@@ -5,7 +5,8 @@ import { sources, type SourceName } from '../common/sources.ts';
 import { createTraffic } from '../demo/traffic.ts';
 import { createAvroDecoder } from '../services/ingest/avro/decoder.ts';
 import { readKnownSchemas } from '../services/ingest/avro/schemas.ts';
-import { evaluateBatch, rawColumns, RULES_VERSION, type Rules } from '../services/ingest/evaluate/evaluate.ts';
+import { evaluateBatch, RULES_VERSION, type Rules } from '../services/ingest/evaluate/evaluate.ts';
+import { lastRawInsert } from '../services/ingest/evaluate/raw-rows.ts';
 import type { Record as KafkaRecord } from '../services/ingest/evaluate/record.ts';
 import { schemaOf, singleObject } from '../test/harness/avro.ts';
 import { temporaryFolder } from '../test/harness/clickhouse.ts';
@@ -84,9 +85,7 @@ export async function benchEvaluate(): Promise<void> {
         const last = records.at(-1)!.offset;
         const { rows } = await evaluateBatch(name, placeOf(topic, last), rules, records, decoder);
         await clickhouse.insertRows({
-          table: name,
-          columns: rawColumns(name),
-          pieces: rows,
+          ...lastRawInsert([rows]),
           settings: { ...SETTINGS, insert_deduplication_token: `${topic}:${last}` },
         });
       };

@@ -66,7 +66,9 @@ export interface Rows {
   readonly table: string;
   /** the columns in the rows, in their order; the engine fills the others with their defaults */
   readonly columns: readonly string[];
-  /** RowBinary in pieces, in order; each must stay valid only until the next one is requested */
+  /** default: RowBinary */
+  readonly format?: 'Native' | 'RowBinary';
+  /** the rows in that format, in pieces, in order; each must stay valid only until the next one is requested */
   readonly pieces: Iterable<Uint8Array>;
   readonly settings?: StatementSettings;
   /** ids for `killInsert`; without one it cannot be ended from outside */

@@ -12,7 +12,8 @@ import type { Clock } from '../../common/clock.ts';
 import { sources, type SourceName } from '../../common/sources.ts';
 import type { AvroDecoder } from './avro/decoder.ts';
 import { storeBatch } from './delivery/store-batch.ts';
-import { evaluateBatch, rawColumns, rulesFor, type Rules } from './evaluate/evaluate.ts';
+import { evaluateBatch, rulesFor, type Rules } from './evaluate/evaluate.ts';
+import { rawInsert } from './evaluate/raw-rows.ts';
 import type { Reason } from './evaluate/record.ts';
 import { RowBinary } from './evaluate/row-binary.ts';
 import { findShard } from './shard.ts';
@@ -267,9 +268,7 @@ async function storeLetter(
         const token = `${queryId}:${announced.evaluatedAt}${attempt === 0 ? '' : `:${attempt}`}`;
         try {
           await clickhouse.insertRows({
-            table: source,
-            columns: rawColumns(source),
-            pieces: evaluated.rows,
+            ...rawInsert([evaluated.rows]),
             settings: { insert_deduplication_token: token },
             queryIds: [queryId],
           });

@@ -18,8 +18,9 @@ import type {
   StoredAs,
 } from './delivery/ports.ts';
 import type { RegisterReader } from './delivery/register.ts';
-import { DEAD_LETTER_COLUMNS, evaluateBatch, rawColumns, rulesFor, schemaIdsOf, textOf } from './evaluate/evaluate.ts';
-import { recycled, RowBinary } from './evaluate/row-binary.ts';
+import { DEAD_LETTER_COLUMNS, evaluateBatch, rulesFor, schemaIdsOf, textOf } from './evaluate/evaluate.ts';
+import { lastRawInsert, type RawRows } from './evaluate/raw-rows.ts';
+import { recycle, RowBinary } from './evaluate/row-binary.ts';
 import type { IngestMetrics } from './metrics.ts';
 import { assertShard, type ShardOf } from './shard.ts';
 import { CHECKED_BYTES, checksum, type Record } from './evaluate/record.ts';
@@ -157,15 +158,16 @@ async function insert(
     await clickhouse.insertRows({
       table: 'dead_letters',
       columns: DEAD_LETTER_COLUMNS,
-      pieces: recycled(evaluated.deadLetters),
+      pieces: evaluated.deadLetters,
       settings: { insert_deduplication_token: `${token}:dead` },
       queryIds: [queryId],
     });
+    recycle(evaluated.deadLetters);
   }
-  const contribution: Contribution<RawRows> = {
-    rows: { queryId, token, pieces: evaluated.rows },
+  const contribution: Contribution<BatchRows> = {
+    rows: { queryId, token, rows: evaluated.rows },
     fence,
-    insertAll: (contributions) => insertRaw(clickhouse, source, contributions),
+    insertAll: (contributions) => insertRaw(clickhouse, contributions),
   };
   if (rowOffsets.length > 0) {
     const inserted = (await seat?.insert(contribution)) ?? (await insertAllowed([contribution]))[0]!;
@@ -181,10 +183,10 @@ async function insert(
 }
 
 /** Raw rows of one batch. */
-interface RawRows {
+interface BatchRows {
   readonly queryId: string;
   readonly token: string;
-  readonly pieces: readonly Uint8Array[];
+  readonly rows: RawRows;
 }
 
 /**
@@ -193,16 +195,13 @@ interface RawRows {
  */
 async function insertRaw(
   clickhouse: ClickHouse,
-  source: SourceName,
-  contributions: readonly Contribution<RawRows>[],
+  contributions: readonly Contribution<BatchRows>[],
 ): Promise<'done' | 'unfinished'> {
   const batches = contributions.map(({ rows }) => rows);
   const { token } = batches[0]!;
   try {
     await clickhouse.insertRows({
-      table: source,
-      columns: rawColumns(source),
-      pieces: recycled(batches.flatMap(({ pieces }) => pieces)),
+      ...lastRawInsert(batches.map(({ rows }) => rows)),
       settings: { insert_deduplication_token: token },
       queryIds: batches.map(({ queryId }) => queryId),
     });

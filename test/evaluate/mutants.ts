@@ -16,6 +16,8 @@ const FILES = [
   'common/evaluate/event.ts',
   'services/ingest/evaluate/requests.ts',
   'services/ingest/evaluate/row-binary.ts',
+  'services/ingest/evaluate/native-block.ts',
+  'services/ingest/evaluate/raw-rows.ts',
   'services/ingest/evaluate/evaluate.ts',
 ];
 /** A mutant that never ends is killed too. */

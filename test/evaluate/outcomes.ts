@@ -1,4 +1,4 @@
-import { sourceOf, type Column, type SourceName } from '../../common/sources.ts';
+import type { SourceName } from '../../common/sources.ts';
 import { createAvroDecoder, type AvroDecoder } from '../../services/ingest/avro/decoder.ts';
 import { readKnownSchemas } from '../../services/ingest/avro/schemas.ts';
 import {
@@ -8,6 +8,8 @@ import {
   type Rules,
 } from '../../services/ingest/evaluate/evaluate.ts';
 import type { Record as KafkaRecord } from '../../services/ingest/evaluate/record.ts';
+import { rawInsert } from '../../services/ingest/evaluate/raw-rows.ts';
+import { readNative } from '../harness/native-reader.ts';
 import { RowBinaryReader } from '../harness/row-binary-reader.ts';
 import { fateOf, type Fate, type Place } from './oracle.ts';
 
@@ -76,18 +78,18 @@ export function outcomesOf(
     if (outcomes.has(Number(offset))) throw new Error(`offset ${offset} is there twice`);
     outcomes.set(Number(offset), outcome);
   };
-  const row = new RowBinaryReader(rows);
-  while (!row.isAtEnd) {
-    const own = { project: row.text(), timestamp: String(row.int64()), id: row.text() };
-    const hot = Object.assign({}, ...sourceOf(source).columns.map((column) => readColumn(row, column))) as object;
-    const kept = { value: brief(hex(row.string())) };
-    const { offset, ...where } = readPlace(row);
-    add(offset, { row: { ...own, ...hot, ...where, period: row.uint32() }, kept });
+  for (const row of rows.order.length === 0 ? [] : readNative(rawInsert([rows]).pieces)) {
+    const { message, kafka_topic: _, kafka_offset: offset, ...columns } = row;
+    const readable = Object.entries(columns).map(([name, value]) => [name, readableOf(value)]);
+    add(offset as bigint, { row: Object.fromEntries(readable), kept: { value: brief(hex(message as Buffer)) } });
   }
   const letter = new RowBinaryReader(deadLetters);
   while (!letter.isAtEnd) {
     if (letter.text() !== source) throw new Error('a dead letter of another source');
-    const { offset } = readPlace(letter);
+    letter.text();
+    letter.bytes(4 + 4);
+    const offset = letter.int64();
+    letter.bytes(8 + 8 + 2);
     const record_time = String(letter.int64());
     const reason = letter.text();
     letter.text();
@@ -98,47 +100,12 @@ export function outcomesOf(
   return outcomes;
 }
 
-function readPlace(reader: RowBinaryReader): {
-  offset: bigint;
-  kafka_incarnation: number;
-  kafka_partition: number;
-  batch_last: string;
-  evaluated_at: string;
-  rules: number;
-} {
-  reader.text();
-  const [kafka_incarnation, kafka_partition, offset] = [reader.uint32(), reader.uint32(), reader.int64()];
-  return {
-    offset,
-    kafka_incarnation,
-    kafka_partition,
-    batch_last: String(reader.int64()),
-    evaluated_at: String(reader.int64()),
-    rules: reader.uint16(),
-  };
-}
-
-function readColumn(reader: RowBinaryReader, { kind, names: [name, second] }: Column): object {
-  switch (kind) {
-    case 'text':
-      return { [name!]: reader.text() };
-    case 'string':
-    case 'nullable_text':
-      return { [name!]: reader.nullable(() => reader.text()) };
-    case 'status':
-      return { [name!]: reader.nullable(() => reader.uint16()) };
-    case 'duration':
-      return { [name!]: reader.nullable(() => reader.float64()) };
-    case 'is_object':
-      return { [name!]: reader.boolean() };
-    case 'families':
-      return { [name!]: reader.uint8() };
-    case 'refs':
-      return {
-        [name!]: reader.array(() => reader.bytes(20).toString('latin1')).toSorted(),
-        [second!]: reader.boolean(),
-      };
-  }
+/** A value as the oracle writes it. Throws TypeError where a text is not UTF-8. */
+function readableOf(value: unknown): unknown {
+  if (typeof value === 'bigint') return String(value);
+  if (Array.isArray(value)) return value.map(readableOf).toSorted();
+  if (!(value instanceof Uint8Array)) return value;
+  return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(value);
 }
 
 /** What a plain reading of the messages says (oracle.ts). */

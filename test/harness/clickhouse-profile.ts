@@ -28,6 +28,8 @@ const HOSTILE: Readonly<Record<string, Setting>> = {
   optimize_on_insert: 0,
   input_format_parallel_parsing: 1,
   min_chunk_bytes_for_parallel_parsing: 1_000,
+  input_format_native_allow_types_conversion: 0,
+  input_format_native_decode_types_in_binary_format: 1,
   materialized_views_ignore_errors: 1,
   // what an answer looks like
   session_timezone: 'Asia/Kathmandu',

@@ -49,11 +49,7 @@ def execute(address, body):
         path = os.path.join(folder, f'{next(bodies)}.body')
         with open(path, 'wb') as file:
             file.write(body)
-        if 'input(' in sql:
-            sql = re.sub(r'\s*FORMAT RowBinary\s*$', '', sql)
-            sql = re.sub(r"\binput\(('(?:[^'\\]|\\.)*')\)", lambda found: f"file({quote(path)}, 'RowBinary', {found[1]})", sql)
-        else:
-            sql = re.sub(r'\s*FORMAT RowBinary\s*$', f' FROM INFILE {quote(path)} FORMAT RowBinary', sql)
+        sql = re.sub(r'\s*FORMAT (RowBinary|Native)\s*$', lambda found: f' FROM INFILE {quote(path)} FORMAT {found[1]}', sql)
     settings = {name: value for name, value in query.items() if name not in OTHER and not name.startswith('param_')}
     unknown = [name for name in settings if name not in known]
     if unknown:

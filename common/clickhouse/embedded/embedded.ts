@@ -93,13 +93,13 @@ export async function openEmbedded(options: EmbeddedOptions): Promise<ClickHouse
       await writes.write(() => setParams(params) + statementToRun(sql, params), settings);
     },
 
-    async insertRows({ table, columns, pieces, settings = {}, queryIds }) {
-      const path = join(rowsFolder, `${++rowFiles}.rowbinary`);
+    async insertRows({ table, columns, format = 'RowBinary', pieces, settings = {}, queryIds }) {
+      const path = join(rowsFolder, `${++rowFiles}`);
       try {
         let bytes = 0;
         const make = async (): Promise<string> => {
           bytes = await writePieces(path, pieces).catch(throwUnsent);
-          return `${insertInto(table, columns)} FROM INFILE ${quote(path)} FORMAT RowBinary`;
+          return `${insertInto(table, columns)} FROM INFILE ${quote(path)} FORMAT ${format}`;
         };
         await writes.write(make, { ...knownSettings(insertSettings, known), ...settings }, queryIds);
         merges.inserted(table, bytes);

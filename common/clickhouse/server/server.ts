@@ -105,8 +105,8 @@ export async function openServer(options: ServerOptions): Promise<ClickHouse> {
       const statement = statementToRun(sql, params);
       await writing.use('', () => write(writes, 'write', { sql: statement, params, settings }));
     },
-    async insertRows({ table, columns, pieces, settings = {}, queryIds }) {
-      const sql = `${insertInto(table, columns)} FORMAT RowBinary`;
+    async insertRows({ table, columns, format = 'RowBinary', pieces, settings = {}, queryIds }) {
+      const sql = `${insertInto(table, columns)} FORMAT ${format}`;
       await writing.use('', () => write(writes, 'insert', { sql, settings, pieces }, queryIds));
     },
     killInsert: (queryId) => killWrites(writes, queryId),

@@ -1,9 +1,9 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { eventReaderOf, leastPeriod, timeRangeAt, type EventReader } from '../../../common/evaluate/event.ts';
-import { sourceOf, type ColumnKind, type KnownSource, type SourceName } from '../../../common/sources.ts';
+import { eventReaderOf, timeRangeAt } from '../../../common/evaluate/event.ts';
+import { sourceOf, type SourceName } from '../../../common/sources.ts';
 import type { AvroDecoder } from '../avro/decoder.ts';
-import { formOf, type Reason, type Record, type Refusal } from './record.ts';
-import { familiesOf, refsOf, REF_LETTERS } from './requests.ts';
+import { rawRowWriter, type RawRows } from './raw-rows.ts';
+import { formOf, type BatchPlace, type Reason, type Record, type Refusal } from './record.ts';
 import { RowBinary } from './row-binary.ts';
 
 /**
@@ -34,17 +34,8 @@ export interface Rules {
   readonly period: number;
 }
 
-/** Where the records of a batch stand. */
-interface BatchPlace {
-  readonly topic: string;
-  readonly partition: number;
-  readonly incarnation: number;
-  readonly batchLast: number;
-}
-
 export interface EvaluatedBatch {
-  /** RowBinary of `rawColumns(source)`, in pieces; they stay valid until they are recycled */
-  readonly rows: readonly Uint8Array[];
+  readonly rows: RawRows;
   /** RowBinary of DEAD_LETTER_COLUMNS, in pieces */
   readonly deadLetters: readonly Uint8Array[];
   /** offsets of the rows, ascending */
@@ -95,19 +86,6 @@ export const DEAD_LETTER_COLUMNS: readonly string[] = [
   'headers',
   'value',
 ];
-
-/** The columns of the raw table in the order of EvaluatedBatch.rows: all but inserted_at, which the engine fills. */
-export function rawColumns(source: SourceName): readonly string[] {
-  return [
-    'project',
-    'timestamp',
-    'id',
-    ...sourceOf(source).columns.flatMap(({ names }) => names),
-    'message',
-    ...RECORD_COLUMNS,
-    'period',
-  ];
-}
 
 /** Returns the schema ids that messages of these records may be decoded with today. Throws RegistryError. */
 export async function schemaIdsOf(
@@ -204,9 +182,8 @@ async function evaluate(
 ): Promise<EvaluatedBatch> {
   const known = sourceOf(source);
   const reader = eventReaderOf(known);
-  const rows = new RowBinary();
+  const rows = rawRowWriter(known, place, rules, reader);
   const deadLetters = new RowBinary();
-  const row = rowWriter(known, place, rules, reader, rows);
   const range = timeRangeAt(rules.evaluatedAt, rules.retentionDays);
   const schemaIds = new Set(rules.schemaIds);
   const rowOffsets: number[] = [];
@@ -236,7 +213,7 @@ async function evaluate(
     }
   }
   return {
-    rows: rows.take(),
+    rows: await rows.take(),
     deadLetters: deadLetters.take(),
     rowOffsets,
     deadOffsets,
@@ -250,79 +227,8 @@ async function evaluate(
     if ('reason' in text) return text;
     const reason = text === value ? reader.read(text, record.time, range) : reader.judge(text, record.time, range);
     if (reason !== undefined) return { reason, detail: reader.detail };
-    row(record.offset, text);
+    rows.write(record, text, text === value);
     return undefined;
-  }
-}
-
-/** Writes the row of the event that the reader has read. */
-function rowWriter(
-  { columns }: KnownSource,
-  place: BatchPlace,
-  rules: Rules,
-  reader: EventReader,
-  out: RowBinary,
-): (offset: number, message: Buffer) => void {
-  const { nodes, text } = reader;
-  const kinds: readonly ColumnKind[] = columns.map(({ kind }) => kind);
-  const topic = Buffer.from(place.topic);
-  return (offset, message) => {
-    out.begin();
-    textAt(nodes.project, true);
-    out.int64(reader.timestamp);
-    if (reader.locate(nodes.id, true) && text.from < text.to) out.string(text.bytes, text.from, text.to);
-    else out.text(`${place.topic}-${place.partition}-${offset}`);
-    for (let k = 0; k < kinds.length; k++) column(kinds[k]!, nodes.columns[k]!);
-    out.string(message);
-    writeRecordColumns(out, topic, place, rules, offset);
-    out.uint32(Math.max(rules.period, leastPeriod(reader.timestamp / 1_000_000)));
-  };
-
-  function column(kind: ColumnKind, node: number): void {
-    switch (kind) {
-      case 'text':
-        return textAt(node, true);
-      case 'nullable_text':
-        return nullableAt(node, true);
-      case 'string':
-        return nullableAt(node, false);
-      case 'status': {
-        const number = reader.numberAt(node);
-        const isStatus = number >= 0 && number <= 65_535 && Number.isInteger(number);
-        out.uint8(isStatus ? 0 : 1);
-        if (isStatus) out.uint16(number);
-        return;
-      }
-      case 'duration': {
-        const number = reader.numberAt(node);
-        const isDuration = number >= 0 && number < Infinity;
-        out.uint8(isDuration ? 0 : 1);
-        // -0 is stored as 0
-        if (isDuration) out.float64(number + 0);
-        return;
-      }
-      case 'is_object':
-        return out.uint8(reader.isObject(node) ? 1 : 0);
-      case 'families':
-        return out.uint8(reader.locate(node, false) ? familiesOf(text.bytes, text.from, text.to) : 0);
-      case 'refs': {
-        const refs = reader.locate(node, false) ? refsOf(text.bytes, text.from, text.to) : [];
-        out.length(refs?.length ?? 0);
-        for (const start of refs ?? []) out.copy(text.bytes, start, start + REF_LETTERS);
-        out.uint8(refs === undefined ? 1 : 0);
-      }
-    }
-  }
-
-  function textAt(node: number, numbersToo: boolean): void {
-    if (reader.locate(node, numbersToo)) out.string(text.bytes, text.from, text.to);
-    else out.length(0);
-  }
-
-  function nullableAt(node: number, numbersToo: boolean): void {
-    const isText = reader.locate(node, numbersToo);
-    out.uint8(isText ? 0 : 1);
-    if (isText) out.string(text.bytes, text.from, text.to);
   }
 }
 

@@ -14,6 +14,14 @@ export interface Record {
   readonly isCut?: boolean;
 }
 
+/** Where the records of a batch stand. */
+export interface BatchPlace {
+  readonly topic: string;
+  readonly partition: number;
+  readonly incarnation: number;
+  readonly batchLast: number;
+}
+
 /** The closed list of reasons for a dead letter. */
 export const reasons = [
   'not_an_event',

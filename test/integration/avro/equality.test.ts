@@ -7,10 +7,10 @@ import { createRegistry } from '../../../services/ingest/avro/registry.ts';
 import {
   DEAD_LETTER_COLUMNS,
   evaluateBatch,
-  rawColumns,
   RULES_VERSION,
   schemaIdsOf,
 } from '../../../services/ingest/evaluate/evaluate.ts';
+import { rawInsert } from '../../../services/ingest/evaluate/raw-rows.ts';
 import type { Record as KafkaRecord } from '../../../services/ingest/evaluate/record.ts';
 import { confluent, schemaOf, singleObject, testDecoder, writerOf } from '../../harness/avro.ts';
 import { openTestClickHouse, type TestClickHouse } from '../../harness/clickhouse.ts';
@@ -81,8 +81,7 @@ async function storeAll(
       avro,
     );
     const settings = { async_insert: 0, max_partitions_per_insert_block: 0 };
-    if (batch.rows.length > 0)
-      await engine.clickhouse.insertRows({ table: source, columns: rawColumns(source), pieces: batch.rows, settings });
+    if (batch.rowOffsets.length > 0) await engine.clickhouse.insertRows({ ...rawInsert([batch.rows]), settings });
     if (batch.deadLetters.length > 0)
       await engine.clickhouse.insertRows({
         table: 'dead_letters',

@@ -2,7 +2,8 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { rows } from '../../../common/clickhouse/clickhouse.ts';
 import { sources, type SourceName } from '../../../common/sources.ts';
-import { evaluateBatch, rawColumns, RULES_VERSION } from '../../../services/ingest/evaluate/evaluate.ts';
+import { evaluateBatch, RULES_VERSION } from '../../../services/ingest/evaluate/evaluate.ts';
+import { rawInsert } from '../../../services/ingest/evaluate/raw-rows.ts';
 import { testDecoder } from '../../harness/avro.ts';
 import { openTestClickHouse, type TestClickHouse } from '../../harness/clickhouse.ts';
 
@@ -120,9 +121,7 @@ describe('evaluation makes the row that the example says', () => {
         testDecoder(source),
       );
       await engine.clickhouse.insertRows({
-        table: source,
-        columns: rawColumns(source),
-        pieces: batch.rows,
+        ...rawInsert([batch.rows]),
         settings: { async_insert: 0 },
       });
       const [row] = rows<Json>(

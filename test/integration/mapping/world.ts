@@ -1,6 +1,7 @@
 import { rows, type ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
 import { sourceOf, type SourceName } from '../../../common/sources.ts';
-import { DEAD_LETTER_COLUMNS, rawColumns } from '../../../services/ingest/evaluate/evaluate.ts';
+import { DEAD_LETTER_COLUMNS } from '../../../services/ingest/evaluate/evaluate.ts';
+import { rawInsert } from '../../../services/ingest/evaluate/raw-rows.ts';
 import { brief, evaluated, expectedOutcomes, type Content, type Outcomes } from '../../evaluate/outcomes.ts';
 
 export interface World {
@@ -21,9 +22,9 @@ export function createWorld(clickhouse: ClickHouse): World {
   return {
     async store(source, contents) {
       const topic = `${source}.${++topics}`;
-      const { rows: pieces, deadLetters } = await evaluated(source, topic, contents);
-      if (pieces.length > 0)
-        await clickhouse.insertRows({ table: source, columns: rawColumns(source), pieces, settings: SETTINGS });
+      const { rows: evaluatedRows, deadLetters } = await evaluated(source, topic, contents);
+      if (evaluatedRows.order.length > 0)
+        await clickhouse.insertRows({ ...rawInsert([evaluatedRows]), settings: SETTINGS });
       if (deadLetters.length > 0)
         await clickhouse.insertRows({
           table: 'dead_letters',
