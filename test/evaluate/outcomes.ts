@@ -103,7 +103,7 @@ export function outcomesOf(
 /** A value as the oracle writes it. Throws TypeError where a text is not UTF-8. */
 function readableOf(value: unknown): unknown {
   if (typeof value === 'bigint') return String(value);
-  if (Array.isArray(value)) return value.map(readableOf).toSorted();
+  if (Array.isArray(value)) return value.map((item) => String(readableOf(item))).toSorted();
   if (!(value instanceof Uint8Array)) return value;
   return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(value);
 }

@@ -48,7 +48,9 @@ export interface EvaluatedBatch {
   readonly reasons: ReadonlyMap<Reason, number>;
 }
 
-const RECORD_COLUMNS = [
+/** The columns of dead_letters in the order of EvaluatedBatch.deadLetters. */
+export const DEAD_LETTER_COLUMNS: readonly string[] = [
+  'source',
   'kafka_topic',
   'kafka_incarnation',
   'kafka_partition',
@@ -56,29 +58,6 @@ const RECORD_COLUMNS = [
   'batch_last',
   'evaluated_at',
   'rules',
-] as const;
-
-/** Writes RECORD_COLUMNS. `topic`: its bytes. */
-function writeRecordColumns(
-  out: RowBinary,
-  topic: Uint8Array,
-  { partition, incarnation, batchLast }: BatchPlace,
-  { evaluatedAt, version }: Rules,
-  offset: number,
-): void {
-  out.string(topic);
-  out.uint32(incarnation);
-  out.uint32(partition);
-  out.int64(offset);
-  out.int64(batchLast);
-  out.int64(evaluatedAt);
-  out.uint16(version);
-}
-
-/** The columns of dead_letters in the order of EvaluatedBatch.deadLetters. */
-export const DEAD_LETTER_COLUMNS: readonly string[] = [
-  'source',
-  ...RECORD_COLUMNS,
   'record_time',
   'reason',
   'detail',
@@ -132,8 +111,8 @@ let idle = Promise.resolve();
 
 /**
  * Evaluates the records of a batch, but not those whose offset is in `without`: they are stored already. Other work
- * runs in between: 9,000 edge events take about 100 ms. Records must not change until it resolves; what it returns is
- * independent of them. Call `avro.load(rules.schemaIds, ...)` before it. One large batch after the other: two at once
+ * runs in between: 9,000 edge events take about 100 ms. Records must not change until its rows are
+ * inserted. Call `avro.load(rules.schemaIds, ...)` before it. One large batch after the other: two at once
  * would both be ready late, and the engine idle until then (a tenth fewer events/s, bench/README.md).
  */
 export async function evaluateBatch(...batch: Parameters<typeof evaluate>): Promise<EvaluatedBatch> {
@@ -242,7 +221,13 @@ function writeDeadLetter(
 ): void {
   out.begin();
   out.text(source);
-  writeRecordColumns(out, Buffer.from(place.topic), place, rules, offset);
+  out.text(place.topic);
+  out.uint32(place.incarnation);
+  out.uint32(place.partition);
+  out.int64(offset);
+  out.int64(place.batchLast);
+  out.int64(rules.evaluatedAt);
+  out.uint16(rules.version);
   out.int64(time);
   out.text(reason);
   out.text(detail);

@@ -133,6 +133,21 @@ test('values end and begin anywhere in pieces of a megabyte; a larger value has 
   expect(Math.max(...sizes)).toBeLessThan(3 * MEGABYTE + 10);
 });
 
+test('a piece ends with its column, unless it has little: others run between pieces', () => {
+  const rows = Array.from({ length: 10_000 }, (_, i): Row => ({ id: `${i}`.padEnd(9, 'x'), status: i, refs: [REF] }));
+  const sizes = Array.from(nativeBlock(COLUMNS, [written(rows, 't')]), ({ length }) => Math.round(length / 1_000));
+  // ids; notes with statuses and lists; flags with topics and messages
+  expect(sizes).toEqual([100, 20 + 30 + 280, 10 + 20 + 130]);
+});
+
+test('a message that is gone by then fails the insert', () => {
+  const rows = { ...written([{ id: 'a' }], 't'), elsewhere: new Map([['message', [{ value: null }]]]) };
+  expect(() => read(nativeBlock(COLUMNS, [rows]))).toThrow(TypeError);
+  const cut = written([{ id: 'a', ownText: 'own' }], 't');
+  const pieces = cut.pieces.map((piece) => piece.subarray(0, cut.starts[0]! + 5));
+  expect(() => read(nativeBlock(COLUMNS, [{ ...cut, pieces }]))).toThrow('a row ends within a text');
+});
+
 test('the same rows can be written again', () => {
   const rows = written(
     [

@@ -41,7 +41,7 @@ export interface WrittenRows {
   readonly constants: ReadonlyMap<string, Buffer>;
   /** by column name, by row: the bytes of a String that stands elsewhere; undefined if it is in its row */
   readonly elsewhere: ReadonlyMap<string, readonly (Elsewhere | undefined)[]>;
-  /** every row once; the block has them in this order */
+  /** every row of the batch once; the block has them in this order */
   readonly order: readonly number[];
 }
 
@@ -56,9 +56,14 @@ interface Cursors extends WrittenRows {
 
 /** Where the block goes: what is in it up to `at` is yielded when nothing more fits. */
 interface Target {
+  readonly piece: Buffer;
+  /** the piece, or memory for a value that is larger */
   bytes: Buffer;
   at: number;
 }
+
+/** A piece ends with a column, unless it has less than this: other work runs between pieces. */
+const LEAST_BYTES = 64 * 1024;
 
 /** Writes a part of a column, from the `from`-th row on, as far as there is room. Returns which row is next. */
 type Pass = (rows: Cursors, from: number, target: Target) => number;
@@ -69,7 +74,7 @@ export function* nativeBlock(
   batches: readonly WrittenRows[],
 ): Generator<Buffer, void, undefined> {
   const piece = freePiece();
-  const target: Target = { bytes: piece, at: 0 };
+  const target: Target = { piece, bytes: piece, at: 0 };
   const cursors = batches.map((rows): Cursors => ({ ...rows, at: [...rows.starts] }));
   writeLength(target, columns.length);
   writeLength(
@@ -77,7 +82,6 @@ export function* nativeBlock(
     cursors.reduce((sum, { order }) => sum + order.length, 0),
   );
   for (const { name, type } of columns) {
-    yield* room(target, 2 * (name.length + type.length + 10));
     writeText(target, name);
     writeText(target, type);
     for (const pass of passesOf(name, type)) {
@@ -88,6 +92,8 @@ export function* nativeBlock(
         }
       }
     }
+    // so the next name and type fit
+    if (target.at >= LEAST_BYTES) yield* flush(target);
   }
   yield* flush(target);
   recycle([piece]);
@@ -95,11 +101,8 @@ export function* nativeBlock(
 
 function* flush(target: Target): Generator<Buffer, void, undefined> {
   if (target.at > 0) yield target.bytes.subarray(0, target.at);
+  target.bytes = target.piece;
   target.at = 0;
-}
-
-function* room(target: Target, bytes: number): Generator<Buffer, void, undefined> {
-  if (target.at + bytes > target.bytes.length) yield* flush(target);
 }
 
 function passesOf(name: string, type: Type): Pass[] {
@@ -127,13 +130,14 @@ function stringsFrom(
   const { order, pieces, at } = rows;
   for (let next = from; next < order.length; next++) {
     const row = order[next]!;
-    const value = elsewhere[row]?.value;
-    if (value === undefined || value === null) {
+    const record = elsewhere[row];
+    if (record === undefined) {
       const end = endOfString(pieces[row]!, at[row]!);
       if (!hasRoom(target, end - at[row]!)) return next;
       copy(pieces[row]!, at[row]!, end, target);
       at[row] = end;
     } else {
+      const value = record.value!;
       if (!hasRoom(target, MAX_LENGTH_BYTES + value.length)) return next;
       writeLength(target, value.length);
       copy(value, 0, value.length, target);
@@ -213,7 +217,7 @@ const nullMap: Pass = ({ order, pieces, at }, from, target) => {
   return end;
 };
 
-/** For each list, how many items there are up to its end. Lists have fewer than 128 items, so a byte says how many. */
+/** For each list, how many items there are in the block up to its end. Lists have fewer than 128 items, so a byte says how many. */
 function arrayEnds(): Pass {
   let items = 0;
   return ({ order, pieces, at }, from, target) => {
@@ -262,7 +266,8 @@ export function endOfString(piece: Uint8Array, start: number): number {
   let at = start;
   let length = 0;
   for (let shift = 0; ; shift += 7) {
-    const byte = piece[at++]!;
+    const byte = piece[at++];
+    if (byte === undefined) throw new Error('a row ends within a text');
     length += (byte & 0x7f) << shift;
     if (byte < 0x80) return at + length;
   }

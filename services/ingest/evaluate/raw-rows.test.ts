@@ -84,6 +84,16 @@ test('many projects with many rows are sorted, and others run in between', async
   expect(turns).toBeGreaterThan(3);
 });
 
+test.each([
+  ['projects', (i: number): Event => ({ project: `p${(i * 7) % 5_001}`, after: 0 })],
+  ['ids of one time', (i: number): Event => ({ project: 'p', after: 0, id: `${(i * 7) % 5_001}` })],
+])('more than 5,000 %s stay in the order of their offsets: to sort them would delay others', async (_, event) => {
+  const events = Array.from({ length: 5_001 }, (__, i) => event(i));
+  expect(offsetsOf(await rowsOf(events))).toEqual(events.map((__, offset) => offset));
+  const fewer = events.slice(0, 5_000);
+  expect(offsetsOf(await rowsOf(fewer))).toEqual(inOrder(fewer));
+});
+
 test('rows keep their memory until their last insert has used them', async () => {
   const rows = await rowsOf([{ project: 'p', after: 0 }]);
   const { buffer } = rows.memory[0]!;

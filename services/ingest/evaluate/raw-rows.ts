@@ -38,14 +38,17 @@ function columnsOf(source: SourceName): Column[] {
   ];
 }
 
-/** Rows of one batch for the raw table of its source. */
+/** Rows of one batch for the raw table of its source. They are valid while the records of the batch are. */
 export interface RawRows extends WrittenRows {
   readonly source: SourceName;
   /** the memory of the rows */
   readonly memory: readonly Buffer[];
 }
 
-/** Returns what an insert of these rows is made of: one block, whatever the number of batches. They have one source. */
+/**
+ * Returns what an insert of these rows is made of: one block, whatever the number of batches. They have one source. Only
+ * the rows of each batch are sorted among themselves.
+ */
 export function rawInsert(batches: readonly RawRows[]) {
   const { source } = batches[0]!;
   const columns = columnsOf(source);
@@ -96,6 +99,8 @@ function integer(bytes: number, value: number): Buffer {
 
 /** So many rows are sorted in one turn of the event loop, unless one project has more: about 1 ms of CPU. */
 const TURN_ROWS = 2_000;
+/** More projects, or more ids of one time, stay as they are: 25,600 take up to 50 ms. The engine sorts such a block. */
+const MOST_TEXTS = 5_000;
 
 /** Writes rows of events that the reader has read. */
 export function rawRowWriter(known: KnownSource, place: BatchPlace, stamp: Stamp, reader: EventReader) {
@@ -117,7 +122,6 @@ export function rawRowWriter(known: KnownSource, place: BatchPlace, stamp: Stamp
    */
   function write(record: Record, message: Buffer, isValue: boolean): void {
     out.begin();
-    const project = reader.locate(nodes.project, true) ? text.bytes.toString('latin1', text.from, text.to) : '';
     columns.text(nodes.project);
     out.int64(reader.timestamp);
     if (reader.locate(nodes.id, true) && text.from < text.to) out.string(text.bytes, text.from, text.to);
@@ -126,6 +130,7 @@ export function rawRowWriter(known: KnownSource, place: BatchPlace, stamp: Stamp
     out.int64(record.offset);
     out.uint32(Math.max(stamp.period, leastPeriod(reader.timestamp / 1_000_000)));
     if (!isValue) out.string(message);
+    const project = textIn(out.piece, out.rowStart);
     const row = starts.length;
     messages.push(isValue ? record : undefined);
     pieces.push(out.piece);
@@ -139,8 +144,10 @@ export function rawRowWriter(known: KnownSource, place: BatchPlace, stamp: Stamp
   /** Returns the rows in the order of their table's sorting key: project, timestamp, id. */
   async function take(): Promise<RawRows> {
     const order: number[] = [];
+    const projects = [...byProject.keys()];
+    if (projects.length <= MOST_TEXTS) projects.sort();
     let sorted = 0;
-    for (const project of [...byProject.keys()].sort()) {
+    for (const project of projects) {
       const rows = byProject.get(project)!;
       if (sorted > 0 && sorted + rows.length > TURN_ROWS) {
         await nextTurn();
@@ -167,20 +174,23 @@ export function rawRowWriter(known: KnownSource, place: BatchPlace, stamp: Stamp
     for (let from = 0, to = 0; from < rows.length; from = to) {
       do to++;
       while (to < rows.length && timestamps[rows[to]!] === timestamps[rows[from]!]);
-      if (to === from + 1) continue;
+      if (to === from + 1 || to - from > MOST_TEXTS) continue;
       const ofTime = rows.slice(from, to).map((row) => ({ row, id: idOf(row) }));
       ofTime.sort((a, b) => Number(a.id > b.id) - Number(a.id < b.id));
       for (const [k, { row }] of ofTime.entries()) rows[from + k] = row;
     }
   }
 
-  /** Returns a text whose characters are the bytes of the id. */
   function idOf(row: number): string {
     const piece = pieces[row]!;
     // behind the project and eight bytes of time
-    const at = endOfString(piece, starts[row]!) + 8;
-    return piece.toString('latin1', startOfText(piece, at), endOfString(piece, at));
+    return textIn(piece, endOfString(piece, starts[row]!) + 8);
   }
+}
+
+/** Returns a text whose characters are the bytes of the string that begins there with its length. */
+function textIn(piece: Buffer, start: number): string {
+  return piece.toString('latin1', startOfText(piece, start), endOfString(piece, start));
 }
 
 /** Writes what the reader has found: `text` at a node, `hot` the columns of the source. */

@@ -3,10 +3,9 @@ import { rows, select } from '../../../common/clickhouse/clickhouse.ts';
 import { sources } from '../../../common/sources.ts';
 import { createTraffic } from '../../../demo/traffic.ts';
 import { rawInsert } from '../../../services/ingest/evaluate/raw-rows.ts';
-import { evaluated } from '../../evaluate/outcomes.ts';
+import { EVALUATED_AT, evaluated } from '../../evaluate/outcomes.ts';
 import { openTestClickHouse, type TestClickHouse } from '../../harness/clickhouse.ts';
 import { readNative } from '../../harness/native-reader.ts';
-import { EVALUATED_AT } from '../../evaluate/outcomes.ts';
 
 let engine: TestClickHouse;
 beforeAll(async () => {
