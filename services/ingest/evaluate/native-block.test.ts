@@ -10,7 +10,7 @@ interface Row {
   readonly note?: string | undefined;
   readonly status?: number | undefined;
   readonly refs?: readonly string[];
-  /** in its row, not elsewhere */
+  /** not that of its record */
   readonly ownText?: string;
 }
 
@@ -26,6 +26,7 @@ const COLUMNS: readonly Column[] = [
 
 function written(rows: readonly Row[], topic: string, order = rows.map((_, i) => i)): WrittenRows {
   const out = new RowBinary();
+  const texts = new RowBinary();
   const places = rows.map(({ id, note, status, refs = [], ownText }) => {
     out.begin();
     out.text(id);
@@ -36,8 +37,9 @@ function written(rows: readonly Row[], topic: string, order = rows.map((_, i) =>
     out.length(refs.length);
     for (const ref of refs) out.copy(Buffer.from(ref), 0, 20);
     out.uint8(1);
-    if (ownText !== undefined) out.text(ownText);
-    return { piece: out.piece, start: out.rowStart };
+    texts.begin();
+    texts.text(ownText ?? 'not read');
+    return { piece: out.piece, start: out.rowStart, textPiece: texts.piece, textStart: texts.rowStart };
   });
   const topicText = new RowBinary(0);
   topicText.text(topic);
@@ -49,7 +51,13 @@ function written(rows: readonly Row[], topic: string, order = rows.map((_, i) =>
     elsewhere: new Map([
       [
         'message',
-        rows.map(({ id, ownText }) => (ownText === undefined ? { value: Buffer.from(`of ${id}`) } : undefined)),
+        {
+          records: rows.map(({ id, ownText }) =>
+            ownText === undefined ? { value: Buffer.from(`of ${id}`) } : undefined,
+          ),
+          pieces: places.map(({ textPiece }) => textPiece),
+          starts: places.map(({ textStart }) => textStart),
+        },
       ],
     ]),
   };
@@ -141,10 +149,11 @@ test('a piece ends with its column, unless it has little: others run between pie
 });
 
 test('a message that is gone by then fails the insert', () => {
-  const rows = { ...written([{ id: 'a' }], 't'), elsewhere: new Map([['message', [{ value: null }]]]) };
+  const gone = { records: [{ value: null }], pieces: [], starts: [] };
+  const rows = { ...written([{ id: 'a' }], 't'), elsewhere: new Map([['message', gone]]) };
   expect(() => read(nativeBlock(COLUMNS, [rows]))).toThrow(TypeError);
-  const cut = written([{ id: 'a', ownText: 'own' }], 't');
-  const pieces = cut.pieces.map((piece) => piece.subarray(0, cut.starts[0]! + 5));
+  const cut = written([{ id: 'a'.repeat(200) }], 't');
+  const pieces = cut.pieces.map((piece) => piece.subarray(0, cut.starts[0]! + 1));
   expect(() => read(nativeBlock(COLUMNS, [{ ...cut, pieces }]))).toThrow('a row ends within a text');
 });
 

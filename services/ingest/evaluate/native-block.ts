@@ -39,14 +39,17 @@ export interface WrittenRows {
   readonly starts: readonly number[];
   /** by column name: the RowBinary of a value that all rows have */
   readonly constants: ReadonlyMap<string, Buffer>;
-  /** by column name, by row: the bytes of a String that stands elsewhere; undefined if it is in its row */
-  readonly elsewhere: ReadonlyMap<string, readonly (Elsewhere | undefined)[]>;
+  /** by column name: Strings that stand elsewhere */
+  readonly elsewhere: ReadonlyMap<string, Texts>;
   /** every row of the batch once; the block has them in this order */
   readonly order: readonly number[];
 }
 
-export interface Elsewhere {
-  readonly value: Buffer | null;
+/** By row: a record whose value is the text, or where the text stands in RowBinary. */
+export interface Texts {
+  readonly records: readonly ({ readonly value: Buffer | null } | undefined)[];
+  readonly pieces: readonly (Buffer | undefined)[];
+  readonly starts: readonly (number | undefined)[];
 }
 
 /** Rows of which some columns are read: `at` says where the next field of each begins. */
@@ -117,25 +120,19 @@ function passesOf(name: string, type: Type): Pass[] {
     const constant = rows.constants.get(name);
     if (constant !== undefined) return repeat(constant, rows, from, target);
     const elsewhere = rows.elsewhere.get(name);
-    return elsewhere === undefined ? pass(rows, from, target) : stringsFrom(elsewhere, rows, from, target);
+    return elsewhere === undefined ? pass(rows, from, target) : textsFrom(elsewhere, rows.order, from, target);
   });
 }
 
-function stringsFrom(
-  elsewhere: readonly (Elsewhere | undefined)[],
-  rows: Cursors,
-  from: number,
-  target: Target,
-): number {
-  const { order, pieces, at } = rows;
+function textsFrom({ records, pieces, starts }: Texts, order: readonly number[], from: number, target: Target): number {
   for (let next = from; next < order.length; next++) {
     const row = order[next]!;
-    const record = elsewhere[row];
+    const record = records[row];
     if (record === undefined) {
-      const end = endOfString(pieces[row]!, at[row]!);
-      if (!hasRoom(target, end - at[row]!)) return next;
-      copy(pieces[row]!, at[row]!, end, target);
-      at[row] = end;
+      const [piece, start] = [pieces[row]!, starts[row]!];
+      const end = endOfString(piece, start);
+      if (!hasRoom(target, end - start)) return next;
+      copy(piece, start, end, target);
     } else {
       const value = record.value!;
       if (!hasRoom(target, MAX_LENGTH_BYTES + value.length)) return next;

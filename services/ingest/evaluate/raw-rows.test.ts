@@ -98,7 +98,7 @@ test('rows keep their memory until their last insert has used them', async () =>
   const rows = await rowsOf([{ project: 'p', after: 0 }]);
   const { buffer } = rows.memory[0]!;
   const isFree = (): boolean => {
-    const taken = Array.from({ length: 40 }, () => freePiece());
+    const taken = Array.from({ length: 70 }, () => freePiece());
     return taken.some((piece) => piece.buffer === buffer);
   };
   for (const _ of rawInsert([rows]).pieces);

@@ -110,17 +110,15 @@ export function rawRowWriter(known: KnownSource, place: BatchPlace, stamp: Stamp
   const pieces: Buffer[] = [];
   const starts: number[] = [];
   const timestamps: number[] = [];
-  const messages: (Record | undefined)[] = [];
+  const messages = messageWriter();
   /** rows by project, whose bytes are the characters of the key */
   const byProject = new Map<string, number[]>();
 
   return { write, take };
 
-  /**
-   * Writes the row of an event. `message`: its JSON text. If that is the value of its record, it is read from there when
-   * the row is inserted.
-   */
+  /** Writes the row of an event. `message`: its JSON text, the value of its record or what that says. */
   function write(record: Record, message: Buffer, isValue: boolean): void {
+    const row = starts.length;
     out.begin();
     columns.text(nodes.project);
     out.int64(reader.timestamp);
@@ -129,10 +127,9 @@ export function rawRowWriter(known: KnownSource, place: BatchPlace, stamp: Stamp
     columns.hot();
     out.int64(record.offset);
     out.uint32(Math.max(stamp.period, leastPeriod(reader.timestamp / 1_000_000)));
-    if (!isValue) out.string(message);
     const project = textIn(out.piece, out.rowStart);
-    const row = starts.length;
-    messages.push(isValue ? record : undefined);
+    if (isValue) messages.refer(row, record);
+    else messages.write(row, message);
     pieces.push(out.piece);
     starts.push(out.rowStart);
     timestamps.push(reader.timestamp);
@@ -164,7 +161,7 @@ export function rawRowWriter(known: KnownSource, place: BatchPlace, stamp: Stamp
       order,
       constants: constantsOf(place, stamp),
       elsewhere: new Map([['message', messages]]),
-      memory: out.take(),
+      memory: [...out.take(), ...messages.take()],
     };
   }
 
@@ -191,6 +188,32 @@ export function rawRowWriter(known: KnownSource, place: BatchPlace, stamp: Stamp
 /** Returns a text whose characters are the bytes of the string that begins there with its length. */
 function textIn(piece: Buffer, start: number): string {
   return piece.toString('latin1', startOfText(piece, start), endOfString(piece, start));
+}
+
+/**
+ * Messages stand apart from their rows, which are then found in a few megabytes. One that is the value of its record is
+ * read from there when its row is inserted.
+ */
+function messageWriter() {
+  const out = new RowBinary();
+  const records: (Record | undefined)[] = [];
+  const pieces: (Buffer | undefined)[] = [];
+  const starts: (number | undefined)[] = [];
+  return {
+    records,
+    pieces,
+    starts,
+    take: () => out.take(),
+    refer(row: number, record: Record): void {
+      records[row] = record;
+    },
+    write(row: number, message: Buffer): void {
+      out.begin();
+      out.string(message);
+      pieces[row] = out.piece;
+      starts[row] = out.rowStart;
+    },
+  };
 }
 
 /** Writes what the reader has found: `text` at a node, `hot` the columns of the source. */

@@ -49,14 +49,14 @@ test("memory of a piece that is taken is nobody else's", () => {
   expect(piece.every((byte) => byte === 1)).toBe(true);
 });
 
-test('what is recycled takes at most 32 MB, and a row larger than a piece is not kept', () => {
+test('what is recycled takes at most 64 MB, and a row larger than a piece is not kept', () => {
   const out = new RowBinary();
   const large = rowsOf(out, 'x'.repeat(3 * MEGABYTE), 1);
-  const pieces = Array.from({ length: 40 }, () => rowsOf(out, 'y', 1)).flat();
+  const pieces = Array.from({ length: 70 }, () => rowsOf(out, 'y', 1)).flat();
   recycle([...large, ...pieces]);
   const memory = new Set([...large, ...pieces].map(({ buffer }) => buffer));
-  const reused = Array.from({ length: 40 }, () => rowsOf(out, 'z', 1)).flat();
-  expect(reused.filter(({ buffer }) => memory.has(buffer))).toHaveLength(32);
+  const reused = Array.from({ length: 70 }, () => rowsOf(out, 'z', 1)).flat();
+  expect(reused.filter(({ buffer }) => memory.has(buffer))).toHaveLength(64);
 });
 
 test('a row of many parts is copied as often as it doubles, not at every part beyond a megabyte', () => {
