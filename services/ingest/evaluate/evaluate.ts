@@ -111,9 +111,9 @@ let idle = Promise.resolve();
 
 /**
  * Evaluates the records of a batch, but not those whose offset is in `without`: they are stored already. Other work
- * runs in between: 9,000 edge events take about 100 ms. Records must not change until its rows are
- * inserted. Call `avro.load(rules.schemaIds, ...)` before it. One large batch after the other: two at once
- * would both be ready late, and the engine idle until then (a tenth fewer events/s, bench/README.md).
+ * runs in between: 9,000 edge events take about 100 ms. Records must not change until its rows are inserted.
+ * Call `avro.load(rules.schemaIds, ...)` before it. One large batch after the other: two at once would both be ready
+ * late, and the engine idle until then (a tenth fewer events/s, bench/README.md).
  */
 export async function evaluateBatch(...batch: Parameters<typeof evaluate>): Promise<EvaluatedBatch> {
   const [, , , records] = batch;

@@ -1,11 +1,11 @@
 import { freePiece, recycle } from './row-binary.ts';
 
-/**
- * Rows as one block of ClickHouse's Native format: the numbers of columns and rows, then each column with its name, its
- * type and its values. https://clickhouse.com/docs/interfaces/formats/Native
- * The engine reads it for two thirds of the CPU that RowBinary costs it, and need not sort what is sorted already
- * (bench/README.md).
- */
+// Rows as one block of ClickHouse's Native format: the numbers of columns and rows, then each column with its name, its
+// type and its values. https://clickhouse.com/docs/interfaces/formats/Native
+// The engine reads it for two thirds of the CPU that RowBinary costs it, and need not sort what is sorted already
+// (bench/README.md).
+
+/** A column of a block. The engine converts its type to that of the table. */
 export interface Column {
   readonly name: string;
   readonly type: Type;
@@ -214,7 +214,10 @@ const nullMap: Pass = ({ order, pieces, at }, from, target) => {
   return end;
 };
 
-/** For each list, how many items there are in the block up to its end. Lists have fewer than 128 items, so a byte says how many. */
+/**
+ * For each list, how many items there are in the block up to its end. Lists have fewer than 128 items, so a byte says how
+ * many.
+ */
 function arrayEnds(): Pass {
   let items = 0;
   return ({ order, pieces, at }, from, target) => {
