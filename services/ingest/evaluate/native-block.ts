@@ -215,8 +215,8 @@ const nullMap: Pass = ({ order, pieces, at }, from, target) => {
 };
 
 /**
- * For each list, how many items there are in the block up to its end. Lists have fewer than 128 items, so a byte says how
- * many.
+ * For each list, how many items there are in the block up to its end. Lists have fewer than 128 items, so a byte says
+ * how many.
  */
 function arrayEnds(): Pass {
   let items = 0;

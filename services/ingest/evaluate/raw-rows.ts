@@ -46,8 +46,8 @@ export interface RawRows extends WrittenRows {
 }
 
 /**
- * Returns what an insert of these rows is made of: one block, whatever the number of batches. They have one source. Only
- * the rows of each batch are sorted among themselves.
+ * Returns what an insert of these rows is made of: one block, whatever the number of batches. They have one source.
+ * Only the rows of each batch are sorted among themselves.
  */
 export function rawInsert(batches: readonly RawRows[]) {
   const { source } = batches[0]!;
