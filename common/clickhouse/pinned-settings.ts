@@ -187,7 +187,6 @@ export const insertSettings = {
   input_format_null_as_default: 1,
   input_format_binary_decode_types_in_binary_format: 0,
   input_format_binary_read_json_as_string: 0,
-  input_format_native_allow_types_conversion: 1,
   input_format_native_decode_types_in_binary_format: 0,
   insert_null_as_default: 1,
   // planning is most of what a small batch costs, and these two would take a third of it for nothing: there is nothing

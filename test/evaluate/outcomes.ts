@@ -40,6 +40,9 @@ export interface Outcome {
   readonly kept: { readonly [column: string]: unknown };
 }
 
+/** raw-rows.ts leaves more projects, or ids of one time, as they are. */
+const MOST_SORTED = 5_000;
+
 /** By offset. */
 export type Outcomes = Map<number, Outcome>;
 
@@ -78,7 +81,9 @@ export function outcomesOf(
     if (outcomes.has(Number(offset))) throw new Error(`offset ${offset} is there twice`);
     outcomes.set(Number(offset), outcome);
   };
-  for (const row of rows.order.length === 0 ? [] : readNative(rawInsert([rows]).pieces)) {
+  const stored = rows.order.length === 0 ? [] : readNative(rawInsert([rows]).pieces);
+  expectSorted(stored);
+  for (const row of stored) {
     const { message, kafka_topic: _, kafka_offset: offset, ...columns } = row;
     const readable = Object.entries(columns).map(([name, value]) => [name, readableOf(value)]);
     add(offset as bigint, { row: Object.fromEntries(readable), kept: { value: brief(hex(message as Buffer)) } });
@@ -98,6 +103,17 @@ export function outcomesOf(
     add(offset, { reason, kept: { value: brief(hex(letter.string())), key, headers, record_time } });
   }
   return outcomes;
+}
+
+/** Throws unless the rows are in the order of their table's sorting key. Of many rows some may stay as they are. */
+function expectSorted(rows: ReturnType<typeof readNative>): void {
+  if (rows.length > MOST_SORTED) return;
+  for (const [i, row] of rows.slice(1).entries()) {
+    const before = rows[i]!;
+    const byTime = Number((before['timestamp'] as bigint) - (row['timestamp'] as bigint));
+    const [byProject, byId] = ['project', 'id'].map((key) => (before[key] as Buffer).compare(row[key] as Buffer));
+    if ((byProject || byTime || byId!) > 0) throw new Error(`row ${i + 1} sorts before the one before it`);
+  }
 }
 
 /** A value as the oracle writes it. Throws TypeError where a text is not UTF-8. */
