@@ -30,3 +30,13 @@ test('a component that fails during the start ends the start, and stops what has
   expect([code, said]).toEqual([1, 'sluice: it broke\nsecond stopped\nfirst stopped\n']);
   expect(ms).toBeLessThan(1_000);
 }, 30_000);
+
+test('a start that nothing ends does not keep what has started from being stopped', async () => {
+  const { code, said, ms } = await run(`
+    add({ name: 'broker', stop: async () => { process.stderr.write('broker stopped\\n'); } });
+    process.stdout.write('failing');
+    setTimeout(() => process.kill(process.pid, 'SIGTERM'), 200);
+    await sleep(60_000);`);
+  expect([code, said]).toEqual([0, 'broker stopped\n']);
+  expect(ms).toBeLessThan(6_000);
+}, 30_000);

@@ -2,6 +2,7 @@ import { keepToOwner } from '../config/data-folder.ts';
 import { StartError } from '../errors.ts';
 import type { Logger } from '../logger.ts';
 import { endProcess } from './end-process.ts';
+import { within } from './within.ts';
 
 /** A component of a process. Components stop in the reverse order of their start. */
 export interface Component {
@@ -14,6 +15,8 @@ export interface Component {
 
 /** The longest time that shutdown takes, milliseconds. Of ten seconds, one is left to end on a busy machine. */
 const STOP_DEADLINE_MS = 9_000;
+/** A start that was interrupted may take this long to end by itself, milliseconds. */
+const START_END_MS = 2_000;
 /** Ctrl-C arrives directly and again through npm. Only a signal this much later means "at once", milliseconds. */
 const SECOND_SIGNAL_AFTER_MS = 1_000;
 
@@ -21,7 +24,7 @@ const SECOND_SIGNAL_AFTER_MS = 1_000;
  * Runs a service, whose files are private to their owner. `start` builds its components in data order and hands
  * each to `add` as soon as it runs. Then the process waits for SIGTERM or SIGINT (exit 0), or for a component to fail
  * (exit 1), and stops the components in reverse order. During the start either one aborts `stopping`, and what has
- * started so far stops. A second signal, more than a second later, exits at once. At the deadline the process ends
+ * started so far stops, also if the start waits for something that `stopping` does not end. A second signal, more than a second later, exits at once. At the deadline the process ends
  * without components that have not stopped, such as a statement in a native thread.
  */
 export async function runProcess(
@@ -81,7 +84,11 @@ export async function runProcess(
     // a component that does not stop is no failure: the next start completes its work
     endProcess(exitCode);
   }, STOP_DEADLINE_MS);
-  await started;
+  const isStarted = await within(
+    START_END_MS,
+    started.then(() => true),
+    false,
+  );
   for (let component = components.pop(); component !== undefined; component = components.pop()) {
     try {
       await component.stop();
@@ -89,6 +96,7 @@ export async function runProcess(
       fail(error);
     }
   }
+  if (!isStarted) endProcess(exitCode);
   clearTimeout(deadline);
   process.exit(exitCode);
 }

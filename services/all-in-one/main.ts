@@ -84,7 +84,7 @@ await runService('start', [], async ({ settings, logger, registry, add, stopping
 
   await query.ready;
   // in a terminal the welcome should be the last lines: a first start logs a line for each partition
-  if (process.stdout.isTTY) await whenSettled(ingest);
+  if (process.stdout.isTTY) await whenSettled(ingest, stopping);
   process.stdout.write(
     welcome({
       address: query.address,
@@ -98,9 +98,9 @@ await runService('start', [], async ({ settings, logger, registry, add, stopping
   setTimeout(shrinkHeap, SHRINK_AFTER_MS).unref();
 });
 
-/** Resolves when the consumer has joined its group and taken its partitions, or after ten seconds. */
-async function whenSettled(ingest: RunningIngest): Promise<void> {
+/** Resolves when the consumer has joined its group and taken its partitions, the process stops, or after ten seconds. */
+async function whenSettled(ingest: RunningIngest, stopping: AbortSignal): Promise<void> {
   const until = performance.now() + SETTLE_WAIT_MS;
   const isSettled = (): boolean => ingest.isJoined() && ingest.taking().length === 0;
-  while (!isSettled() && performance.now() < until) await sleep(SETTLE_CHECK_MS);
+  while (!isSettled() && !stopping.aborted && performance.now() < until) await sleep(SETTLE_CHECK_MS);
 }
