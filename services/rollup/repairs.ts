@@ -20,7 +20,16 @@ import {
   WRITE_SETTINGS,
   type Context,
 } from './context.ts';
-import { differences, during, isIn, isSince, readRollupDefinition, tableName, type Span } from './view-sql.ts';
+import {
+  differences,
+  during,
+  isIn,
+  isSince,
+  MOST_DIFFERENCES,
+  readRollupDefinition,
+  tableName,
+  type Span,
+} from './view-sql.ts';
 import { closePeriod, narrowestOf } from './periods.ts';
 
 /** A span of a period that must be rebuilt (table rollup_repairs). Times are unix seconds. */
@@ -282,10 +291,13 @@ export interface Difference {
   readonly minute: number;
 }
 
+/** A minute after all events, unix seconds: the last one of 2105. */
+const LAST_MINUTE = 4_291_747_200 - MINUTE;
+
 /**
- * Returns the minutes in which a rollup differs from what its view makes of raw, without events from before the horizon
- * of the period (of all periods without one), buckets wider than `widest` seconds, and expired minutes of the period.
- * None if a newer version has replaced the rollup meanwhile.
+ * Returns the minutes in which a rollup differs from what its view makes of raw, and LAST_MINUTE where more of them may
+ * differ than are found. It leaves out events from before the horizon of the period (of all periods without one), buckets
+ * wider than `widest` seconds, and expired minutes of the period. None if a newer version has replaced the rollup meanwhile.
  */
 export async function differencesOf(
   context: Pick<Context, 'clickhouse' | 'settings' | 'clock' | 'engineClock'>,
@@ -311,5 +323,6 @@ export async function differencesOf(
       LONG_READ_SETTINGS,
     );
   });
+  if (found?.length === MOST_DIFFERENCES) found.push({ ...found.at(-1)!, minute: LAST_MINUTE });
   return found ?? [];
 }

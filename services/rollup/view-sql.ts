@@ -157,12 +157,15 @@ export function sumUp({ columns, widest, from_raw }: RollupDefinition, side: str
   return `INSERT INTO ${side} (${names(columns)}) SELECT ${values.join(', ')} FROM ${side} WHERE width = ${from_raw}`;
 }
 
+/** A comparison finds at most so many minutes that differ: a week of them, in 1 MB. */
+export const MOST_DIFFERENCES = 10_000;
+
 /** How much sums of floating-point numbers may differ by the order of adding, relative. */
 const tolerance = (type: string): number => (type.includes('Float64') ? 1e-9 : type.includes('BFloat') ? 0.1 : 1e-4);
 
 /**
  * Returns a statement for the minutes (and periods) in which a rollup differs from what its view makes of raw: one row
- * (period, minute) each, ascending, at most 10,000. Both sides give one fingerprint per minute: the sum over its rows
+ * (period, minute) each, ascending, at most MOST_DIFFERENCES. Both sides give one fingerprint per minute: the sum over its rows
  * of a hash of the keys times what the row counts. Rows that are still to be merged give the same sum, so a rollup of
  * counts only is compared without merging (1.1 instead of 4.0 us of CPU an event); others are merged first. `raw`
  * selects rows of the raw table, `held` rows of the rollup. -0 equals 0, NaN equals NaN, and a value counts as what the
@@ -209,5 +212,5 @@ HAVING sumIf(fingerprint, is_held = 0) != sumIf(fingerprint, is_held = 1)${
     OR arrayExists((a, b, t) -> NOT ${near}, sumForEachIf(sums, is_held = 0), sumForEachIf(sums, is_held = 1), [${sums.map((c) => tolerance(c.valueType)).join(', ')}])`
   }
 ORDER BY period, minute
-LIMIT 10000`;
+LIMIT ${MOST_DIFFERENCES}`;
 }

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vit
 import type { Read } from '../../../common/clickhouse/clickhouse.ts';
 import { compareDays, createAudit } from '../../../services/rollup/audit.ts';
 import { readRollups, statements } from '../../../services/rollup/catalogue.ts';
-import { differences, during, readRollupDefinition } from '../../../services/rollup/view-sql.ts';
+import { differences, during, MOST_DIFFERENCES, readRollupDefinition } from '../../../services/rollup/view-sql.ts';
 import { admitNew } from '../../../services/rollup/history.ts';
 import { beginToday } from '../../../services/rollup/periods.ts';
 import { rollupNote } from '../../../services/rollup/readiness.ts';
@@ -440,6 +440,30 @@ describe('the audit', { timeout: 240_000 }, () => {
     await damage('ALTER TABLE api_requests_v1 DELETE WHERE width = 60');
     world.now += MINUTE_MS;
     expect(await audit()).toBe(1);
+  });
+
+  test('a night rebuilds a closed period in which more minutes differ than a comparison finds', async () => {
+    const period = Date.parse('2028-02-28T00:00:00Z') / 1000;
+    const minutes = 2 * MOST_DIFFERENCES + 1;
+    // a backlog: an event in each minute before the period
+    await world.clickhouse.execute({
+      sql: `INSERT INTO edge_logs (project, timestamp, url, families, refs, kafka_topic, kafka_offset, batch_last, evaluated_at, period)
+      SELECT 'p', toDateTime64(${period} - 60 * (number + 1), 6, 'UTC'), '/', 1, [toFixedString('${REF}', 20)], 'backlog', number, ${minutes - 1}, toDateTime64(${period}, 3, 'UTC'), toDateTime(${period}, 'UTC') FROM numbers(${minutes})`,
+    });
+    await world.clickhouse.execute({
+      sql: `INSERT INTO batches (topic, partition, first, last, source, stored, evaluated_at, period, min_timestamp)
+      SELECT 'backlog', 0, 0, ${minutes - 1}, 'edge_logs', ${minutes}, toDateTime64(${period}, 3, 'UTC'), toDateTime(${period}, 'UTC'), toDateTime64(${period} - 60 * ${minutes}, 6, 'UTC')`,
+    });
+    await damage(`ALTER TABLE api_requests_v1 DROP PARTITION ID '${period}'`);
+    world.now += DAY_MS;
+    await beginToday(world.context);
+    expect(await differing()).toBeGreaterThanOrEqual(MOST_DIFFERENCES);
+    expect(await compareDays(world.context, 2)).toBe(1);
+    while ((await repairOpen(world.context)) > 0);
+    expect(await differing()).toBe(0);
+    expect(await world.select('SELECT toUInt32(sum(requests)) AS n FROM api_requests WHERE width = 60')).toEqual([
+      { n: minutes },
+    ]);
   });
 
   test('-0, NaN, infinities and the rounding of Float32 are no differences', async () => {
