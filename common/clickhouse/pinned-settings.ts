@@ -52,6 +52,8 @@ export const wholeAnswer = {
   max_subquery_depth: 100,
   max_ast_depth: 1_000,
   max_ast_elements: 50_000,
+  max_expanded_ast_elements: 500_000,
+  max_parser_depth: 1_000,
 } as const satisfies StatementSettings;
 
 /** How a text is parsed and values are converted: for every statement. */
@@ -60,6 +62,7 @@ const EVERY_STATEMENT = {
   compatibility: '',
   session_timezone: 'UTC',
   enable_analyzer: 1,
+  enable_global_with_statement: 1,
   prefer_column_name_to_alias: 0,
   enable_positional_arguments: 1,
   union_default_mode: '',
@@ -87,6 +90,8 @@ const EVERY_STATEMENT = {
   force_primary_key: 0,
   force_index_by_date: 0,
   force_optimize_skip_unused_shards: 0,
+  force_optimize_projection: 0,
+  force_optimize_projection_name: '',
   select_sequential_consistency: 0,
   skip_unavailable_shards: 0,
   // what a statement reads twice of a shard comes from one replica: another one may lag behind it, and a hedged request
@@ -114,6 +119,7 @@ const READS = {
   format_tsv_null_representation: '\\N',
   output_format_tsv_crlf_end_of_line: 0,
   output_format_decimal_trailing_zeros: 0,
+  output_format_float_precision: 0,
   output_format_json_quote_64bit_integers: 0,
   output_format_json_quote_64bit_floats: 0,
   output_format_json_quote_decimals: 0,
@@ -127,6 +133,8 @@ const READS = {
   output_format_json_pretty_print: 1,
   output_format_write_statistics: 1,
   show_table_uuid_in_table_create_query_if_not_nil: 0,
+  show_create_query_identifier_quoting_rule: 'when_necessary',
+  show_create_query_identifier_quoting_style: 'Backticks',
 } as const satisfies StatementSettings;
 
 /** What is created and stored: DDL, and inserts from our tables. */
@@ -185,6 +193,7 @@ export const insertSettings = {
   input_format_allow_errors_ratio: 0,
   input_format_defaults_for_omitted_fields: 1,
   input_format_null_as_default: 1,
+  format_binary_max_string_size: 1_073_741_824,
   input_format_binary_decode_types_in_binary_format: 0,
   input_format_binary_read_json_as_string: 0,
   input_format_native_decode_types_in_binary_format: 0,
