@@ -40,6 +40,9 @@ const UNUSABLE = new Set([
   'REQUIRED_PASSWORD',
   'AUTHENTICATION_FAILED',
 ]);
+const OTHER_SHARD = 'OTHER_SHARD';
+const isOfOtherShard = (error: unknown): boolean => error instanceof ClickHouseError && error.codeName === OTHER_SHARD;
+
 /** A node that refuses a connection does so at once, and may be asked again at once, milliseconds. */
 const REFUSED_MS = 1_000;
 /** How long a node may take for its first answer, milliseconds: others may serve instead. */
@@ -85,7 +88,8 @@ export function createNodeList({ urls, shard, ...options }: NodeListOptions) {
         const error = failure instanceof StartError && isRefusal(failure.cause) ? failure : asLoss(failure);
         delete node.opened;
         const now = performance.now();
-        if (error instanceof StartError || now - since > REFUSED_MS) node.failed = { at: now, error };
+        if (error instanceof StartError || isOfOtherShard(error) || now - since > REFUSED_MS)
+          node.failed = { at: now, error };
         if (error instanceof StartError) notReady(node.host, error);
         throw error;
       });
@@ -95,7 +99,7 @@ export function createNodeList({ urls, shard, ...options }: NodeListOptions) {
   async function ofOurShard(opened: ClickHouse): Promise<ClickHouse> {
     if (shard === undefined || (await shardOfNode(opened)) === shard) return opened;
     await opened.close();
-    throw lost(new Error(`it is no node of the shard ${shard}`), 'OTHER_SHARD');
+    throw lost(new Error(`it is no node of the shard ${shard}`), OTHER_SHARD);
   }
 
   /**

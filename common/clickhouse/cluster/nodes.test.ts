@@ -1,7 +1,9 @@
 import { readFileSync } from 'node:fs';
+import { pino } from 'pino';
 import { describe, expect, test, vi } from 'vitest';
 import { everywhere, fresh, select, type ClickHouse } from '../clickhouse.ts';
 import { assertEmpty } from '../database.ts';
+import { createNodeList } from './node-list.ts';
 import { makeCertificate } from '../../../test/harness/certificates.ts';
 import {
   ends,
@@ -192,6 +194,23 @@ test("a fault of the address of callers' texts is none of the node", async () =>
   await expect(isolated('SELECT 4')).rejects.toMatchObject({ code: undefined, kind: 'retry' });
   expect((await clickhouse.read({ sql: 'SELECT 2', format: 'TSV' })).body.toString()).toBe('2');
   expect(log).not.toContainEqual(expect.objectContaining({ msg: 'clickhouse_node_changed' }));
+});
+
+test('a node of another shard, which was away at the start, is not opened again for every read of all nodes', async () => {
+  let opened = 0;
+  const answers = {
+    'version()': () => {
+      opened++;
+      return '25.8.2.1\n';
+    },
+    getMacro: '{"shard":"s2"}\n',
+    ...replicas('s1-r1'),
+  };
+  const urls = [await startNode(replicas('s1-r1')), await startNode(answers)].map(({ url }) => url);
+  const nodes = createNodeList({ urls, shard: 's1', logger: pino({ level: 'silent' }), wait: false });
+  ends.push(() => nodes.close());
+  for (let i = 0; i < 20; i++) expect(await nodes.onEvery((node) => node.ping())).toHaveLength(1);
+  expect(opened).toBe(1);
 });
 
 describe('a node that cannot be used', () => {
