@@ -133,7 +133,7 @@ describe('parseDefinition', () => {
       'a pattern that is too large as it is run',
       yaml.replace('kind: { description: which,', "kind: { description: which, pattern: '^(a{100}b{101})',"),
       sql,
-      'a.b.yaml:9 the pattern of kind is too large a pattern: it has 201 parts with repetitions multiplied out, more than 200',
+      'a.b.yaml:9 the pattern of kind is too large a pattern: it has 204 parts with repetitions multiplied out, more than 200',
     ],
     [
       'a name that an object does not keep',

@@ -95,7 +95,7 @@ describe('readParams', () => {
     [
       'usage.api-counts',
       'project=.{1000}.{500}!&interval=daily',
-      [['project', 'is too large a pattern: it has 1500 parts with repetitions multiplied out, more than 200']],
+      [['project', 'is too large a pattern: it has 1501 parts with repetitions multiplied out, more than 200']],
     ],
     ['usage.api-counts', 'project=(&interval=daily', [['project', 'is not a pattern in RE2 syntax']]],
     ['usage.api-counts', 'project=a', [['interval', 'is required']]],

@@ -18,13 +18,12 @@ import {
 import schema from './definition.schema.json' with { type: 'json' };
 import { namedSubqueries, withoutUnread } from '../statement/named-subqueries.ts';
 import { readValue } from './params.ts';
-import { refusedPattern } from './pattern.ts';
+import { PATTERN_CHARACTERS, refusedPattern } from './pattern.ts';
 import { bindPlaceholders, lineOf, placeholders, type Placeholder } from '../statement/placeholders.ts';
 
 /** A name that no parameter may have: parameters become members of an object, and this one would be lost there. */
 const NO_MEMBER = '__proto__';
 const VALUE_BYTES = 8192;
-const PATTERN_BYTES = 1024;
 
 /** What callers of a sandboxed endpoint may send besides its own parameters. */
 export const SANDBOX_SQL: Parameter = {
@@ -164,7 +163,7 @@ function readYaml(
 function parameter(name: string, p: PropertyFile, required: boolean): Parameter {
   const { type: _, format = 'string', enum: values, 'x-otherwise': otherwise, 'x-aliases': aliases, ...same } = p;
   return {
-    maxLength: format === 'pattern' ? PATTERN_BYTES : VALUE_BYTES,
+    maxLength: format === 'pattern' ? PATTERN_CHARACTERS : VALUE_BYTES,
     examples: [],
     ...same,
     name,

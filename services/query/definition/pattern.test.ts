@@ -67,6 +67,9 @@ describe('the size of a pattern', () => {
       '[[:a].{999}[:]]',
       '\\Q\\\\E.{999}',
       '(?i)é{9}',
+      `(?:(?:${'x+'.repeat(480)}){31}){32}`,
+      `(?:(?:${'x'.repeat(480)}|){2}){100}`,
+      `${'(?:'.repeat(200)}x${'){2}'.repeat(60)}${')'.repeat(140)}`,
     ]) {
       const pattern = part.repeat(Math.floor(1024 / part.length));
       const from = process.cpuUsage();

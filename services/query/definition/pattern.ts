@@ -6,6 +6,10 @@ import { RE2JS } from 're2js';
  * bounded before a pattern runs.
  */
 export const LARGEST_PATTERN = 200;
+/** A longer pattern is too large. */
+export const PATTERN_CHARACTERS = 1024;
+/** RE2JS compiles a pattern of as many parts in 10 to 50 ms, and the largest one of PATTERN_CHARACTERS in 2.4 s. */
+const MOST_COMPILED = 5_000;
 /** A class of this many characters, as written, costs about as much as one letter. */
 const CLASS_CHARACTERS = 16;
 /** `\p{L}` stands for hundreds of ranges: 290 of them took five times as long as 290 dots. */
@@ -25,12 +29,10 @@ const CLASS = /\[\^?\]?(?:\[:\^?\w+:\]|[^\]])*\]/g;
 export function patternSize(pattern: string): number | undefined {
   // names and references are plain text, found without a program
   if (/^[\w:/-]*$/.test(pattern)) return 1;
+  if (pattern.length > PATTERN_CHARACTERS) return pattern.length;
   const outline = pattern.replaceAll(LITERAL, '_');
-  // refused before it is compiled, which takes 0.2 s for the largest pattern of 1 KiB
-  let repetitions = 0;
-  for (const [, from, to] of outline.replaceAll(CLASS, '_').matchAll(/\{(\d+)(?:,(\d+)?)?\}/g))
-    repetitions += Math.max(Number(from), Number(to ?? 0));
-  if (repetitions > LARGEST_PATTERN) return repetitions;
+  const parts = partsOf(outline.replaceAll(CLASS, '_'));
+  if (parts > MOST_COMPILED) return parts;
   let widest = /\\[pP]/.test(outline) ? UNICODE_CLASS : 1;
   for (const [one] of outline.matchAll(CLASS)) widest = Math.max(widest, Math.ceil(one.length / CLASS_CHARACTERS));
   try {
@@ -38,6 +40,26 @@ export function patternSize(pattern: string): number | undefined {
   } catch {
     return undefined;
   }
+}
+
+/** Returns how many parts an outline has at most, with repetitions multiplied out: `a|b` is a class, and counts as three. */
+function partsOf(outline: string): number {
+  /** of each open group, the outermost first */
+  const groups = [0];
+  /** of what a repetition behind it would repeat */
+  let last = 0;
+  for (const [token, from, to] of outline.matchAll(/\{(\d+)(?:,(\d+)?)?\}|[^]/g)) {
+    if (token === '(') {
+      groups.push(0);
+      continue;
+    }
+    let added = 1;
+    if (token === ')' && groups.length > 1) added = Math.max(1, groups.pop()!);
+    if (from !== undefined) added = last * (Math.max(Number(from), Number(to ?? 0)) - 1);
+    last = from === undefined ? added : last + added;
+    groups.push(groups.pop()! + added);
+  }
+  return groups.reduce((sum, of) => sum + of);
 }
 
 /** Returns why a pattern may not run, completing "<parameter> ...". Undefined if it may. */
