@@ -49,12 +49,13 @@ function decodable(url: string): string {
   }
 }
 
-/** Refuses a request by its headers, address or method. Throws ApiError. */
+/** Refuses a request by its headers, address or method, before its body is read. Throws ApiError. */
 function checkRequest(request: FastifyRequest): void {
   if (request.headers.host === undefined && request.raw.httpVersion === '1.1')
     throw new ApiError('invalid_request', 'the request has no Host header');
   if ((request.raw.url ?? '').length > MAX_REQUEST_LINE)
     throw new ApiError('too_large', 'the address of the request is longer than 16 KiB');
+  if (request.is404) throw new ApiError('not_found', 'there is nothing at this path');
   const { config } = request.routeOptions;
   if (config?.allow !== undefined && !config.allow.includes(request.method)) {
     throw new ApiError('method_not_allowed', `this path accepts ${config.allow.join(', ')}`, {
@@ -167,9 +168,6 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
 
   recordAnswers(app, options);
   app.setErrorHandler((error, request, reply) => sendError(error, request, reply));
-  app.setNotFoundHandler((request, reply) =>
-    sendError(new ApiError('not_found', 'there is nothing at this path'), request, reply),
-  );
 
   // Every path has a route for every method that Node reads, OPTIONS too. So the hook above knows the path: it answers
   // OPTIONS, and 405 with what the path accepts.

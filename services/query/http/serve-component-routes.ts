@@ -65,7 +65,7 @@ export function serveRoutes(
       };
       let response: RouteResponse;
       try {
-        const asked = requestOf(request, reply, route.bodyLimit);
+        const asked = requestOf(request, reply);
         response = await (route.scope === undefined
           ? route.handle(asked)
           : route.handle({ ...asked, key: keyOf(request) }));
@@ -89,18 +89,12 @@ function allowed(routes: readonly AnyRoute[]): string[] {
   return routes.flatMap(({ method }) => (method === 'GET' ? ['GET', 'HEAD'] : [method]));
 }
 
-function requestOf(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  bodyLimit: number,
-): Parameters<OpenRoute['handle']>[0] {
-  const body = Buffer.isBuffer(request.body) ? request.body : Buffer.alloc(0);
-  if (body.length > bodyLimit) throw new ApiError('payload_too_large', `the body is larger than ${bodyLimit} bytes`);
+function requestOf(request: FastifyRequest, reply: FastifyReply): Parameters<OpenRoute['handle']>[0] {
   return {
     params: request.params as Record<string, string>,
     query: queryOf(request),
     headers: request.headers,
-    body,
+    body: Buffer.isBuffer(request.body) ? request.body : Buffer.alloc(0),
     address: request.ip,
     port: request.raw.socket.localPort ?? 0,
     signal: callerOf(reply),
