@@ -65,7 +65,7 @@ export function contradictions(
     if (settings.CLICKHOUSE_CLUSTER === undefined && settings.CLICKHOUSE_URL?.includes(',') === true)
       mistakes.push('CLICKHOUSE_URL names several servers, but CLICKHOUSE_CLUSTER is not given');
     const urls = [settings.CLICKHOUSE_URL, settings.MOVE_FROM_URL];
-    if (settings.CLICKHOUSE_SSL_CA !== undefined && !urls.some((url) => url?.startsWith('https:') === true))
+    if (settings.CLICKHOUSE_SSL_CA !== undefined && !urls.some((url) => /^https:/i.test(url ?? '')))
       mistakes.push('CLICKHOUSE_SSL_CA is given, but CLICKHOUSE_URL is no https address');
   }
   if (

@@ -63,6 +63,14 @@ export function server(value: string): string {
   return value;
 }
 
+/** A Redis server; the path is the number of a database. */
+export function redis(value: string): string {
+  const { pathname } = new URL(url('redis', 'rediss')(value));
+  if (!/^(\/\d*)?$/.test(pathname))
+    throw new Error('has more than the number of a database behind the host; use redis://host:6379/0');
+  return value;
+}
+
 /** One server, or several nodes of a cluster with the same database. */
 export function nodes(value: string): string {
   const urls = value.split(',').map((node) => node.trim());

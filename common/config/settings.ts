@@ -98,7 +98,7 @@ export const settingsTable = {
   QUERY_MAX_MEMORY_BYTES: setting({ default: 1024 ** 3, unit: 'bytes', parse: parsers.integer(1024 ** 2, 1024 ** 4) }),
   QUERY_MAX_ROWS_READ: setting({ default: 1_000_000_000, unit: 'rows', parse: parsers.integer(1, 10 ** 12) }),
   ANSWER_CACHE_BYTES: setting({ default: 64 * 1024 ** 2, unit: 'bytes', parse: parsers.integer(0, 1024 ** 4) }),
-  REDIS_URL: optional({ secret: 'address', parse: parsers.url('redis', 'rediss') }),
+  REDIS_URL: optional({ secret: 'address', parse: parsers.redis }),
   REDIS_SECRET: optional({ shown: 'the first admin key', secret: true, parse: parsers.text }),
   RAW_RETENTION_DAYS: setting({ default: 90, unit: 'days', parse: parsers.integer(1, 3650) }),
   ROLLUP_1M_RETENTION_DAYS: setting({ default: 30, unit: 'days', parse: parsers.integer(8, 3650) }),

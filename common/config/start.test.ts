@@ -192,7 +192,7 @@ test('settings that do not fit together are a mistake each', () => {
 });
 
 test('each node of a cluster is shown, without its password', () => {
-  const CLICKHOUSE_URL = `http://u:${SECRET}@a:8123/logs,http://u:${SECRET}@b:8123/logs`;
+  const CLICKHOUSE_URL = `http://u:${SECRET}@a:8123/logs,HTTP://u:${SECRET}@b:8123/logs`;
   const shown = describeSettings(readSettings({ CLICKHOUSE_URL, CLICKHOUSE_CLUSTER: 'c' }));
   expect(shown).toContain('CLICKHOUSE_URL = http://***@a:8123/logs,http://***@b:8123/logs\n');
   expect(shown).not.toContain(SECRET);
@@ -210,8 +210,17 @@ test('an address whose password cannot be decoded is a mistake, and is not shown
       `${name} has a % that begins no escape`,
     );
     expect(() => readSettings({ [name]: `${scheme}://user:100%${SECRET}@host:1/x` })).not.toThrow(SECRET);
-    expect(readSettings({ [name]: `${scheme}://user:100%25@host:1/x` })[name]).toBe(`${scheme}://user:100%25@host:1/x`);
+    expect(readSettings({ [name]: `${scheme}://user:100%25@host:1/` })[name]).toBe(`${scheme}://user:100%25@host:1/`);
   }
+});
+
+test('an address of Redis has nothing but the number of a database behind the host', () => {
+  for (const wrong of ['/name', '/0/1', '/-1'])
+    expect(() => readSettings({ REDIS_URL: `redis://host:6379${wrong}` }), wrong).toThrow(
+      'REDIS_URL has more than the number of a database behind the host; use redis://host:6379/0',
+    );
+  for (const right of ['', '/', '/0', '/15'])
+    expect(readSettings({ REDIS_URL: `redis://host:6379${right}` }).REDIS_URL).toBe(`redis://host:6379${right}`);
 });
 
 test('an address of ClickHouse has nothing but a database behind the host', () => {

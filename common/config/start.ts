@@ -82,7 +82,7 @@ function textOf(value: unknown): string {
 
 /** Returns an address, or several separated by commas, without their secrets. */
 function redacted(value: string): string {
-  const [one = '', ...more] = value.split(/,(?=https?:)/);
+  const [one = '', ...more] = value.split(/,(?=https?:)/i);
   if (more.length > 0) return [one, ...more].map(redacted).join(',');
   if (!URL.canParse(value)) return '***';
   const { protocol, username, password, host, pathname } = new URL(value);

@@ -54,7 +54,8 @@ export function buildAssets(): Assets {
     sources.set(vendorPath(name), { type: JAVASCRIPT, text: withoutSourceMap(read(packageFile(packageName, file))) });
   sources.set('vendor/uplot.css', { type: CSS, text: read(packageFile('uplot', 'dist/uPlot.min.css')) });
 
-  const version = hash('sha256', JSON.stringify([...sources]), 'hex').slice(0, 16);
+  const page = read(join(PAGE, 'index.html'));
+  const version = hash('sha256', JSON.stringify([...sources, page]), 'hex').slice(0, 16);
   const base = `/console/${version}/`;
   const files = new Map(
     [...sources].map(([path, { type, text }]) => [
@@ -66,7 +67,7 @@ export function buildAssets(): Assets {
     .filter(([path, { type }]) => type === JAVASCRIPT && path !== 'main.ts')
     .map(([path]) => path);
   const preloads = scripts.map((path) => `<link rel="modulepreload" href="${base}${path}">`).join('\n');
-  const index = read(join(PAGE, 'index.html')).replaceAll('{{base}}', base).replace('{{preloads}}', preloads);
+  const index = page.replaceAll('{{base}}', base).replace('{{preloads}}', preloads);
   return { version, files, index: asset('text/html; charset=utf-8', index) };
 }
 
