@@ -99,7 +99,7 @@ export class Assignment {
   /** when a lane last made room: it cut or stored a batch, or dropped what it held; monotonic milliseconds */
   #roomAt = -Infinity;
   /** topics, each on one shard, of which a batch is stuck and nothing is stored */
-  #stuckTargets: ReadonlySet<string> = new Set();
+  #stuckTargets = new Set<string>();
 
   constructor(options: AssignmentOptions, shared: Shared) {
     const { batchMaxBytes } = options;
@@ -202,7 +202,7 @@ export class Assignment {
     this.#reportUntaken(all);
     for (const taken of all) {
       if (!isRunning(taken)) continue;
-      const may = this.#turns.mayFetch(taken, all, taken.isPaused ? 0.8 : 1);
+      const may = this.#turns.mayFetch(taken, taken.isPaused ? 0.8 : 1);
       if (may && taken.isPaused) this.#resume(taken);
       else if (!may && !taken.isPaused) this.#pause(taken);
     }
@@ -227,13 +227,16 @@ export class Assignment {
 
   #reportStuck(all: readonly AssignedPartition[]): void {
     const { logger } = this.#options;
-    const before = this.#stuckTargets;
-    const { targets } = this.#turns.stuck;
+    const { stuck } = this.#turns;
+    const [before, targets] = [this.#stuckTargets, new Set(stuck.targets)];
     this.#stuckTargets = targets;
-    for (const target of targets) if (!before.has(target)) logger.warn({ target }, 'inserts_stuck');
-    for (const target of before)
-      if (!targets.has(target) && all.some((taken) => taken.target === target))
-        logger.info({ target }, 'inserts_resumed');
+    for (const target of stuck.targets) if (!before.has(target)) logger.warn({ target }, 'inserts_stuck');
+    for (const target of before) {
+      if (stuck.targets.has(target) || !all.some((taken) => taken.target === target)) continue;
+      if (stuck.works(target)) logger.info({ target }, 'inserts_resumed');
+      // a rebalance has replaced the lanes, and none of the new ones has stored anything yet
+      else this.#stuckTargets.add(target);
+    }
   }
 
   /** `<topic> <partition>` of what could not be taken for a minute. */
@@ -244,13 +247,29 @@ export class Assignment {
   #reportUntaken(all: readonly AssignedPartition[]): void {
     const now = performance.now();
     for (const taken of all) {
-      const { topic, partition, lane } = taken;
-      if (lane.state !== 'taking' && lane.state !== 'comparing') taken.notTakingAt = now;
+      const { topic, partition } = taken;
+      if (!isBeingTaken(taken)) taken.notTakingAt = now;
       const isUntaken = now - taken.notTakingAt >= UNTAKEN_MS;
       // a partition that was always taken needs no series
       if (isUntaken !== taken.isUntaken) this.#options.metrics.untaken.set({ topic, partition }, isUntaken ? 1 : 0);
       taken.isUntaken = isUntaken;
     }
+  }
+
+  /** Measures the lag of partitions that are not fetched, because their inserts hang or they are paused: it grows. */
+  async measureUnfetched(): Promise<void> {
+    const since = performance.now() - ACTIVE_FOR_MS;
+    const unfetched = [...this.#taken.values()].filter((t) => t.isPaused && t.end > 0 && t.activeAt < since);
+    for (const taken of unfetched) {
+      const found = await readWatermarks(this.#shared.admin, taken).catch(() => undefined);
+      if (found !== undefined && this.#taken.get(keyOf(taken.topic, taken.partition)) === taken && taken.isPaused)
+        this.#report(taken, found.high);
+    }
+  }
+
+  /** `<topic> <partition>` of lanes with a batch in flight, or that still take their partition. */
+  unfinished(): string[] {
+    return this.#namesOf((taken) => isBeingTaken(taken) || taken.lane.inbox.written !== taken.lane.inbox.next);
   }
 
   /** `<topic> <partition>` of the lanes in this state. */
@@ -303,7 +322,8 @@ export class Assignment {
       },
       onRoom: () => {
         this.#roomAt = performance.now();
-        if (!isOver()) this.#report(taken(), taken().end);
+        // a lane that is paused before it was taken knows neither
+        if (!isOver() && taken().end > 0) this.#report(taken(), taken().end);
         this.arrange();
       },
       // a topic has a table of its own
@@ -370,6 +390,8 @@ export class Assignment {
     };
   }
 }
+
+const isBeingTaken = ({ lane }: AssignedPartition): boolean => lane.state === 'taking' || lane.state === 'comparing';
 
 function unavailable(error: unknown): Service | undefined {
   if (error instanceof KafkaUnavailable) return 'kafka';

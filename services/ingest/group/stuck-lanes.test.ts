@@ -89,11 +89,12 @@ function fiveMinutes(away: readonly Fake[], well: readonly Fake[]): number {
       now += TURN_MS / 4;
       turns.pass(all);
       for (const p of all) {
-        const may = turns.mayFetch(p, all, p.isPaused ? 0.8 : 1);
+        const may = turns.mayFetch(p, p.isPaused ? 0.8 : 1);
         p.isPaused = !may;
         if (!may) continue;
         fetchInto(p);
         turns.fetched(p);
+        turns.pass(all);
       }
       for (const p of all) {
         const { inbox } = p.lane;

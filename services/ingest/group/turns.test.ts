@@ -36,7 +36,7 @@ const started = (...all: Fake[]): Turns<Fake> => {
   turns.pass(all);
   return turns;
 };
-const allowed = (turns: Turns<Fake>, all: Fake[]): boolean[] => all.map((p) => turns.mayFetch(p, all, 1));
+const allowed = (turns: Turns<Fake>, all: Fake[]): boolean[] => all.map((p) => turns.mayFetch(p, 1));
 
 describe('of partitions that are behind', () => {
   test('one is fetched; those at the end of their log are fetched too', () => {
@@ -165,8 +165,8 @@ describe('memory', () => {
   test('a paused one waits for more room', () => {
     const all = [partition(1, 0), partition(0, 0, 87)];
     const turns = started(...all);
-    expect(turns.mayFetch(all[0]!, all, 1)).toBe(true);
-    expect(turns.mayFetch(all[0]!, all, 0.8)).toBe(false);
+    expect(turns.mayFetch(all[0]!, 1)).toBe(true);
+    expect(turns.mayFetch(all[0]!, 0.8)).toBe(false);
   });
 
   test('the batch that a former owner announced is fetched whole, whatever it takes', () => {
@@ -174,6 +174,26 @@ describe('memory', () => {
     all[0]!.lane.isRecovering = true;
     const turns = started(all[1]!, all[0]!);
     expect(turns.has(all[1]!)).toBe(true);
-    expect(turns.mayFetch(all[0]!, all, 1)).toBe(true);
+    expect(turns.mayFetch(all[0]!, 1)).toBe(true);
   });
+});
+
+test('all decisions together cost in proportion to the partitions, also while batches are late', () => {
+  const least = (count: number): number => {
+    const all = Array.from({ length: count }, (_, i) => ({ ...partition(0, i % 2, 1), target: `topic${i % 9}` }));
+    const turns = started(...all);
+    for (const { lane } of all) lane.inbox.next = 5;
+    turns.pass(all);
+    now += STUCK_MS;
+    const rounds = Array.from({ length: 20 }, () => {
+      const from = performance.now();
+      turns.pass(all);
+      allowed(turns, all);
+      return performance.now() - from;
+    });
+    return Math.min(...rounds);
+  };
+  least(100);
+  // 64 times if each decision looked at every partition
+  expect(least(2_000) / least(250)).toBeLessThan(24);
 });
