@@ -30,6 +30,9 @@ const METADATA_MAX_AGE_MS = 10_000;
 const COORDINATOR_DEADLINE_MS = 30_000;
 const COORDINATOR_RETRY_MS = 200;
 
+/** The lag of partitions that are not fetched is read this often, milliseconds. */
+const LAG_EVERY_MS = 30_000;
+
 /** Of the 10 s of a shutdown: to finish the batches in flight, then to leave the group. */
 const DRAIN_MS = 5_500;
 const LEAVE_MS = 2_500;
@@ -102,6 +105,7 @@ export async function startConsumer(options: ConsumerOptions) {
   });
   const heartbeats = setInterval(() => committer.heartbeat(), sessionTimeoutMs / 10);
   const turns = setInterval(() => assignment.arrange(), 1_000);
+  const lags = setInterval(() => void assignment.measureUnfetched(), LAG_EVERY_MS);
 
   return {
     isJoined: () => membership.joined,
@@ -120,10 +124,11 @@ export async function startConsumer(options: ConsumerOptions) {
     /** Finishes the batches in flight, commits their ends, leaves the group; at most 8 s. */
     async stop(): Promise<void> {
       if ((await within(DRAIN_MS, assignment.drain(), 'late')) === 'late')
-        logger.warn({ lanes: assignment.inState('running') }, 'batches_abandoned');
+        logger.warn({ partitions: assignment.unfinished() }, 'batches_abandoned');
       assignment.endAll();
       clearInterval(heartbeats);
       clearInterval(turns);
+      clearInterval(lags);
       const left = consumer
         .disconnect()
         .then(() => admin.disconnect())

@@ -43,7 +43,7 @@ export function createIngestMetrics(registry: Registry) {
     ),
     lag: gauge(
       'sluice_ingest_lag_records',
-      'Records of a partition that wait in Kafka or in memory',
+      'Records of a partition that wait in Kafka or in memory, as of its last fetch. Of one that is not fetched for now, it is read every 30 s',
       'topic',
       'partition',
     ),
@@ -52,7 +52,7 @@ export function createIngestMetrics(registry: Registry) {
       'Offsets that Kafka no longer had when ingest wanted them, by the ledger: their events are lost. Those of a topic that was recreated may have had none (null values, transactions)',
       'topic',
     ),
-    events: counter('sluice_ingest_events_total', 'Events written: rows and dead letters', 'source'),
+    events: counter('sluice_ingest_events_total', 'Events of batches in the ledger: rows and dead letters', 'source'),
     batchEvents: histogram('sluice_ingest_batch_events', 'Events of one batch', [1, 10, 100, 1_000, 10_000, 50_000]),
     insertSeconds: histogram(
       'sluice_ingest_insert_seconds',

@@ -17,6 +17,7 @@ import { proveOnceAvailable } from './canary.ts';
 import { startConsumer, type RunningConsumer } from './consumer.ts';
 import { createLedger } from './delivery/ledger.ts';
 import { createRegister } from './delivery/register.ts';
+import { limited } from './limited.ts';
 import { createIngestMetrics, type IngestMetrics } from './metrics.ts';
 import { keepReplaysComplete } from './open-replays.ts';
 import { createShardOf, ofPartition } from './shard.ts';
@@ -61,14 +62,13 @@ interface IngestOptions {
 /** Returns a decoder of Avro for every source. Throws StartError if a schema file is wrong. */
 export function createDecoders(
   settings: Pick<Settings, 'SCHEMA_REGISTRY_URL' | 'AVRO_SCHEMAS_DIR'>,
-  clock: Clock,
   onLookup: RegistryOptions['onLookup'] = () => {},
 ): Map<SourceName, AvroDecoder> {
   const schemas = readKnownSchemas(settings.AVRO_SCHEMAS_DIR);
   const registry =
     settings.SCHEMA_REGISTRY_URL === undefined
       ? undefined
-      : createRegistry({ url: settings.SCHEMA_REGISTRY_URL, clock, onLookup });
+      : createRegistry({ url: settings.SCHEMA_REGISTRY_URL, onLookup });
   return new Map(sources.map(({ name }) => [name, createAvroDecoder(name, schemas, registry)]));
 }
 
@@ -95,9 +95,10 @@ export async function startIngest({
   if (created.length > 0)
     logger.info({ topics: created, partitions: settings.KAFKA_TOPIC_PARTITIONS }, 'topics_created');
   const metrics = createIngestMetrics(registry);
-  const decoders = createDecoders(settings, clock, (outcome) => metrics.schemaLookups.inc({ outcome }));
+  const decoders = createDecoders(settings, (outcome) => metrics.schemaLookups.inc({ outcome }));
   const shardOf = createShardOf(clickhouse);
   const ledgers = new Map(shards.map((shard) => [shard, createLedger(shard)]));
+  const takeoverReads = new Map(shards.map((shard) => [shard, limited(TAKEOVER_READS)]));
   /** what today's rules are made of */
   const today = { clock, retentionDays: settings.RAW_RETENTION_DAYS, maxEventBytes: settings.MAX_EVENT_BYTES };
   const context: Omit<StoreContext, 'clickhouse'> = {
@@ -107,6 +108,7 @@ export async function startIngest({
     group: settings.KAFKA_GROUP_ID,
     register: createRegister(clickhouse, clock, createClockWatch(metrics, logger)),
     ledger: async (row) => await ledgers.get(await shardOf(row.topic, row.partition))!(row),
+    takeoverRead: async (topic, partition, read) => await takeoverReads.get(await shardOf(topic, partition))!(read),
   };
   // `size`: batches written at a time; `most`: together with those that take longer than a second
   // (delivery/permits.ts). Embedded: an insert takes one of our cores, so more inserts than cores only delay each
@@ -163,6 +165,12 @@ export async function startIngest({
 
 /** Batches that are sent to a server at a time; those that take long do not count. */
 const SERVER_BATCHES_AT_ONCE = 16;
+
+/**
+ * All partitions are taken at once. Of more reads than this the engine would refuse some, callers' queries too
+ * (READ_QUEUE in common/clickhouse/pool.ts).
+ */
+const TAKEOVER_READS = 16;
 
 /** A larger difference from ClickHouse's clock turns events in range into dead letters, milliseconds. */
 const CLOCK_TOLERANCE_MS = 60_000;

@@ -174,3 +174,29 @@ test('offsets that are gone from Kafka are counted once the ledger has them', as
   await store.writeLedger({ ...entry, gap: 5 });
   expect(await gone()).toEqual([{ labels: { topic: 'auth_logs' }, value: 5 }]);
 });
+
+test('events are counted with the ledger row of their batch, whichever attempt has stored them', async () => {
+  const registry = createRegistry();
+  const clickhouse = { insertRows: async () => {} } as unknown as ClickHouse;
+  const store = openTestStore(clickhouse, { source: 'auth_logs', registry });
+  const counted = async (): Promise<string | undefined> =>
+    /^sluice_ingest_events_total\{source="auth_logs"\} (\d+)$/m.exec(await registry.metrics())?.[1];
+  const { incarnation, first, last, rules, records } = batchOf(store, [record(0, event(0)), record(1, BAD)]);
+  const batch = { incarnation, first, last, rules, records };
+  const stored = await store.insert(batch, new Set(), 0, async () => undefined);
+  expect([stored, await counted()]).toEqual([expect.objectContaining({ rows: 1, deadLetters: 1 }), undefined]);
+  await store.writeLedger({
+    incarnation,
+    first,
+    last,
+    rules,
+    stored: { rows: 1, deadLetters: 1, minTimestamp: undefined },
+    nullValues: 0,
+    noRecords: 0,
+    gap: 0,
+    begin: undefined,
+    end: undefined,
+    closes: false,
+  });
+  expect(await counted()).toBe('2');
+});

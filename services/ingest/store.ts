@@ -36,6 +36,8 @@ export interface StoreContext {
   readonly maxEventBytes: number;
   readonly register: RegisterReader;
   readonly ledger: Ledger;
+  /** reads of takeovers: few at a time on each shard */
+  readonly takeoverRead: <T>(topic: string, partition: number, read: () => Promise<T>) => Promise<T>;
   readonly metrics: IngestMetrics;
   readonly clock: Clock;
 }
@@ -55,10 +57,11 @@ export function createStore(context: StoreContext, place: StorePlace): Store {
   const where = { topic, partition };
   // in a cluster, takeovers and recoveries must see every acknowledged row, whichever node has it
   const reader = fresh(clickhouse, ['batches', 'dead_letters', source]);
+  const takeoverRead = <T>(read: () => Promise<T>): Promise<T> => context.takeoverRead(topic, partition, read);
   return {
     async ledgerEnd() {
       type Row = Omit<LedgerEnd, 'record'> & { offset: number | null; time: number; checksum: number | null };
-      const [row] = await select<Row>(reader, statements.ledgerEnd, where);
+      const [row] = await takeoverRead(() => select<Row>(reader, statements.ledgerEnd, where));
       if (row === undefined) return undefined;
       const { offset, time, checksum, ...end } = row;
       return { ...end, record: offset === null || checksum === null ? undefined : { offset, time, checksum } };
@@ -69,7 +72,8 @@ export function createStore(context: StoreContext, place: StorePlace): Store {
 
     async orphans(incarnation, from, period) {
       type Row = Omit<OrphanRows, 'minTimestamp'> & { minTimestamp: number | null };
-      const found = await select<Row>(reader, statements.orphanRows, { ...where, source, incarnation, from, period });
+      const params = { ...where, source, incarnation, from, period };
+      const found = await takeoverRead(() => select<Row>(reader, statements.orphanRows, params));
       return found.map((row): OrphanRows => ({ ...row, minTimestamp: row.minTimestamp ?? undefined }));
     },
 
@@ -115,6 +119,9 @@ export function createStore(context: StoreContext, place: StorePlace): Store {
 
     async writeLedger(entry) {
       await ledger({ source, topic, partition, group, entry });
+      const events = entry.stored.rows + entry.stored.deadLetters;
+      metrics.events.inc({ source }, events);
+      metrics.batchEvents.observe(events);
       if (entry.gap > 0) metrics.gone.inc({ topic }, entry.gap);
     },
   };
@@ -174,9 +181,6 @@ async function insert(
     if (inserted !== 'done') return inserted;
   }
   done();
-  const events = rowOffsets.length + deadOffsets.length;
-  metrics.events.inc({ source }, events);
-  metrics.batchEvents.observe(events);
   const newest = records.reduce((max, r) => Math.max(max, r.time), -1);
   if (newest >= 0) metrics.freshness.set({ source }, (clock() - newest) / 1000);
   return { rows: rowOffsets.length, deadLetters: deadOffsets.length, minTimestamp };

@@ -22,7 +22,7 @@ const settings = readSettings({ AVRO_SCHEMAS_DIR: schemasDir });
 const { replayed } = await replayAll(
   {
     clickhouse: withKill(clickhouse),
-    decoders: createDecoders(settings, systemClock),
+    decoders: createDecoders(settings),
     retentionDays: 365,
     maxEventBytes: settings.MAX_EVENT_BYTES,
     rawAvroTopics: [],

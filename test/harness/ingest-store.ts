@@ -66,6 +66,7 @@ export function openTestStore(
       shardOf,
       register: createRegister(clickhouse, Date.now, () => {}),
       ledger: createLedger(placed),
+      takeoverRead: (_topic, _partition, read) => read(),
     },
     { source, topic, partition, rawAvro: false, avro: testDecoder(source) },
   );

@@ -1,4 +1,3 @@
-import type { Clock } from '../../../common/clock.ts';
 import { parseSchema, type Schema } from './schemas.ts';
 
 /** What the registry says of an id: a schema, or why there is none that can be used. */
@@ -12,8 +11,9 @@ export class RegistryError extends Error {
 export interface RegistryOptions {
   /** http(s)://user:password@host:port/path; what the Confluent API serves below it */
   readonly url: string;
-  readonly clock: Clock;
   readonly onLookup: (outcome: 'found' | 'refused' | 'failed') => void;
+  /** milliseconds */
+  readonly monotonic?: () => number;
 }
 
 /** An id that the registry does not know may be registered later; it is asked again after this long, milliseconds. */
@@ -27,7 +27,7 @@ const TIMEOUT_MS = 10_000;
  * changes its schema.
  * https://docs.confluent.io/platform/current/schema-registry/develop/api.html#get--schemas-ids-int-%20id
  */
-export function createRegistry({ url, clock, onLookup }: RegistryOptions) {
+export function createRegistry({ url, onLookup, monotonic = () => performance.now() }: RegistryOptions) {
   const base = new URL(url);
   const headers: Record<string, string> = { accept: 'application/vnd.schemaregistry.v1+json, application/json' };
   if (base.username !== '') {
@@ -51,7 +51,7 @@ export function createRegistry({ url, clock, onLookup }: RegistryOptions) {
       const kept = found.get(id);
       if (kept !== undefined) return kept;
       const refusal = refused.get(id);
-      if (refusal !== undefined && refusal.until > clock()) return refusal;
+      if (refusal !== undefined && refusal.until > monotonic()) return refusal;
       const answer = asked.get(id) ?? ask(id).finally(() => asked.delete(id));
       asked.set(id, answer);
       return answer;
@@ -80,7 +80,7 @@ export function createRegistry({ url, clock, onLookup }: RegistryOptions) {
       });
     if (status === 404 && !isPage(body)) {
       if (refused.size >= MAX_REFUSED) refused.clear();
-      const refusal = { detail: `schema id ${id} is not in the registry`, until: clock() + REFUSED_FOR_MS };
+      const refusal = { detail: `schema id ${id} is not in the registry`, until: monotonic() + REFUSED_FOR_MS };
       refused.set(id, refusal);
       return refusal;
     }

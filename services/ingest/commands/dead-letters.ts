@@ -62,7 +62,7 @@ const COORDINATES = ['TOPIC', 'PARTITION', 'OFFSET'] as const;
 function replayOptionsOf({ clickhouse, settings }: CommandContext): ReplayOptions {
   return {
     clickhouse,
-    decoders: createDecoders(settings, systemClock),
+    decoders: createDecoders(settings),
     retentionDays: settings.RAW_RETENTION_DAYS,
     maxEventBytes: settings.MAX_EVENT_BYTES,
     rawAvroTopics: settings.KAFKA_RAW_AVRO_TOPICS,

@@ -38,19 +38,22 @@ interface World {
 
 /**
  * Partitions of a topic, by default one, of ten records each, assigned to this process. `inserting`: an insert;
- * `recording`: a ledger row; `looking`: at pauses; `end`: of the ledger, by default nobody ever took it.
+ * `recording`: a ledger row; `looking`: at pauses; `end`: of the ledger, by default nobody ever took it; `high`: the
+ * offset after the last one in Kafka.
  */
 function assign({
   inserting = Promise.resolve(),
   recording = Promise.resolve(),
   looking = Promise.resolve(undefined),
   end,
+  high = () => '10',
   partitions = 1,
 }: {
   inserting?: Promise<void>;
   recording?: Promise<void>;
   looking?: ReturnType<BadShare['paused']>;
   end?: LedgerEnd | (() => Promise<LedgerEnd | undefined>);
+  high?: () => string;
   partitions?: number;
 } = {}): World {
   const all = Array.from({ length: partitions }, (_, partition) => partition);
@@ -91,7 +94,7 @@ function assign({
       logger: createLogger('debug', {
         write: (line) => {
           const { msg } = JSON.parse(line) as { msg: string };
-          if (msg === 'lane_over') did.push(msg);
+          if (msg === 'lane_over' || msg.startsWith('inserts_')) did.push(msg);
         },
       }),
       metrics,
@@ -105,7 +108,7 @@ function assign({
       } as Partial<Consumer> as Consumer,
       admin: {
         fetchOffsets: async () => [],
-        fetchTopicOffsets: async () => all.map((partition) => ({ partition, offset: '10', low: '0', high: '10' })),
+        fetchTopicOffsets: async () => all.map((partition) => ({ partition, offset: '10', low: '0', high: high() })),
       } as Partial<Admin> as Admin,
       membership,
       committer: {
@@ -276,6 +279,61 @@ test('a partition has a position and a lag from when it is taken until it is los
   expect([await valuesOf(metrics.position), await valuesOf(metrics.lag)]).toEqual([[5], [5]]);
   assignment.endAll();
   expect([await valuesOf(metrics.position), await valuesOf(metrics.lag)]).toEqual([[], []]);
+});
+
+test('a partition that is paused before it was taken has neither, instead of zeros', async () => {
+  const { metrics } = assign({ end: END, looking: Promise.resolve({ leftMs: 60_000 }) });
+  await pass();
+  expect(await valuesOf(metrics.paused)).toEqual([1]);
+  expect([await valuesOf(metrics.position), await valuesOf(metrics.lag)]).toEqual([[], []]);
+});
+
+test('the lag grows while an insert hangs and nothing is fetched', async () => {
+  let high = '10';
+  const hanging = new Promise<never>(() => {});
+  const { assignment, metrics, receive, permit } = assign({ inserting: hanging, high: () => high });
+  await vi.advanceTimersByTimeAsync(0);
+  receive(0, 10);
+  permit();
+  await pass();
+  assignment.arrange();
+  high = '5000';
+  await pass();
+  await assignment.measureUnfetched();
+  expect([await valuesOf(metrics.position), await valuesOf(metrics.lag)]).toEqual([[0], [5_000]]);
+});
+
+test('a hanging insert is not said to be resumed because a rebalance replaced its lane', async () => {
+  const hanging = Promise.withResolvers<void>();
+  const { assignment, membership, did, receive, permit } = assign({ inserting: hanging.promise });
+  const said = (): string[] => did.filter((d) => d.startsWith('inserts_'));
+  permit();
+  await vi.advanceTimersByTimeAsync(0);
+  receive(0, 5);
+  await pass();
+  assignment.arrange();
+  expect(said()).toEqual(['inserts_stuck']);
+  assignment.endAll();
+  membership.won([keyOf(TOPIC, 0)]);
+  assignment.take(TOPIC, 0);
+  await vi.advanceTimersByTimeAsync(0);
+  assignment.arrange();
+  expect(said()).toEqual(['inserts_stuck']);
+  hanging.resolve();
+  receive(0, 5);
+  await pass();
+  assignment.arrange();
+  expect(said()).toEqual(['inserts_stuck', 'inserts_resumed']);
+});
+
+test('of a process that must end, the partitions with a batch in flight are named', async () => {
+  const { assignment, receive, permit } = assign({ inserting: new Promise(() => {}), partitions: 3 });
+  expect(assignment.unfinished()).toHaveLength(3);
+  permit();
+  await vi.advanceTimersByTimeAsync(0);
+  receive(0, 5, undefined, 1);
+  await pass();
+  expect(assignment.unfinished()).toEqual(['edge_logs 1']);
 });
 
 test('a ledger row that arrives after a partition is lost brings back neither', async () => {

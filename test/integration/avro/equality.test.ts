@@ -52,7 +52,7 @@ async function storeAll(
   const schema = schemaOf(source);
   const datum = writerOf(schema);
   const id = registry.register(schema);
-  const client = createRegistry({ url: registry.url, clock: () => 0, onLookup: () => {} });
+  const client = createRegistry({ url: registry.url, onLookup: () => {} });
   const written: Record<(typeof ways)[number], (event: unknown) => Buffer> = {
     json: (event) => Buffer.from(JSON.stringify(event)),
     single_object: (event) => singleObject(schema, event),

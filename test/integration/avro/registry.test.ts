@@ -12,7 +12,7 @@ function client(url = server.url): Registry {
   outcomes = [];
   return createRegistry({
     url,
-    clock: () => now,
+    monotonic: () => now,
     onLookup: (outcome) => {
       outcomes.push(outcome);
     },

@@ -80,7 +80,7 @@ describe('dead letters', () => {
     });
     replaying = {
       clickhouse: engine.clickhouse,
-      decoders: createDecoders(settings, systemClock),
+      decoders: createDecoders(settings),
       retentionDays: 90,
       maxEventBytes: settings.MAX_EVENT_BYTES,
       rawAvroTopics: [],

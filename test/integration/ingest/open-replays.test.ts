@@ -91,7 +91,7 @@ async function replayUntilKilled(offset: string): Promise<void> {
   const killed = replayDeadLetter(
     {
       clickhouse: { ...clickhouse, execute },
-      decoders: createDecoders(settings, systemClock),
+      decoders: createDecoders(settings),
       retentionDays: 90,
       maxEventBytes: settings.MAX_EVENT_BYTES,
       rawAvroTopics: [],

@@ -38,7 +38,7 @@ beforeAll(async () => {
   const settings = readSettings({});
   replaying = {
     clickhouse,
-    decoders: createDecoders(settings, systemClock),
+    decoders: createDecoders(settings),
     retentionDays: 365,
     maxEventBytes: settings.MAX_EVENT_BYTES,
     rawAvroTopics: [],
