@@ -1,7 +1,8 @@
 import kafkajs from 'kafkajs';
 import type { Admin } from './client.ts';
 
-// Questions to Kafka about one partition. Every function throws KafkaUnavailable after the client's own retries.
+// Questions to Kafka about partitions. A function throws KafkaUnavailable after the client's own retries, unless it says
+// something else.
 
 export interface Place {
   readonly topic: string;
@@ -36,6 +37,21 @@ export async function readWatermarks(
   const found = (await ofKafka(admin.fetchTopicOffsets(topic))).find((p) => p.partition === partition);
   if (found === undefined) throw new KafkaUnavailable(`partition ${partition} of ${topic} has no leader`);
   return { low: Number(found.low), high: Number(found.high) };
+}
+
+/**
+ * Returns the offset after the last one of each partition. One question a topic; what cannot be read is left out.
+ */
+export async function readEnds<P extends Place>(admin: Admin, places: readonly P[]): Promise<Map<P, number>> {
+  const ends = new Map<P, number>();
+  for (const [topic, ofTopic] of Map.groupBy(places, (place) => place.topic)) {
+    const found = await admin.fetchTopicOffsets(topic).catch(() => []);
+    for (const place of ofTopic) {
+      const end = found.find(({ partition }) => partition === place.partition);
+      if (end !== undefined) ends.set(place, Number(end.high));
+    }
+  }
+  return ends;
 }
 
 /**

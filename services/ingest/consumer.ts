@@ -105,7 +105,12 @@ export async function startConsumer(options: ConsumerOptions) {
   });
   const heartbeats = setInterval(() => committer.heartbeat(), sessionTimeoutMs / 10);
   const turns = setInterval(() => assignment.arrange(), 1_000);
-  const lags = setInterval(() => void assignment.measureUnfetched(), LAG_EVERY_MS);
+  let isMeasuring = false;
+  const lags = setInterval(() => {
+    if (isMeasuring) return;
+    isMeasuring = true;
+    void assignment.measureUnfetched().finally(() => (isMeasuring = false));
+  }, LAG_EVERY_MS);
 
   return {
     isJoined: () => membership.joined,

@@ -43,7 +43,7 @@ export function createIngestMetrics(registry: Registry) {
     ),
     lag: gauge(
       'sluice_ingest_lag_records',
-      'Records of a partition that wait in Kafka or in memory, as of its last fetch. Of one that is not fetched for now, it is read every 30 s',
+      'Records of a partition that wait in Kafka or in memory, as of its last fetch. While it is not fetched, its lag is read every 30 s',
       'topic',
       'partition',
     ),

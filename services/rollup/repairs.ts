@@ -295,9 +295,10 @@ export interface Difference {
 const LAST_MINUTE = 4_291_747_200 - MINUTE;
 
 /**
- * Returns the minutes in which a rollup differs from what its view makes of raw, and LAST_MINUTE where more of them may
- * differ than are found. It leaves out events from before the horizon of the period (of all periods without one), buckets
- * wider than `widest` seconds, and expired minutes of the period. None if a newer version has replaced the rollup meanwhile.
+ * Returns the minutes in which a rollup differs from what its view makes of raw, and LAST_MINUTE if more of them may
+ * differ than are found. It leaves out events from before the horizon of the period (of all periods without one),
+ * buckets wider than `widest` seconds, and expired minutes of the period. Returns none if a newer version has replaced
+ * the rollup meanwhile.
  */
 export async function differencesOf(
   context: Pick<Context, 'clickhouse' | 'settings' | 'clock' | 'engineClock'>,

@@ -165,12 +165,12 @@ const tolerance = (type: string): number => (type.includes('Float64') ? 1e-9 : t
 
 /**
  * Returns a statement for the minutes (and periods) in which a rollup differs from what its view makes of raw: one row
- * (period, minute) each, ascending, at most MOST_DIFFERENCES. Both sides give one fingerprint per minute: the sum over its rows
- * of a hash of the keys times what the row counts. Rows that are still to be merged give the same sum, so a rollup of
- * counts only is compared without merging (1.1 instead of 4.0 us of CPU an event); others are merged first. `raw`
- * selects rows of the raw table, `held` rows of the rollup. -0 equals 0, NaN equals NaN, and a value counts as what the
- * column can hold of it. Buckets wider than `widest` are skipped: if a span ends within a bucket, raw has a part of it
- * and the rollup all of it. So are buckets narrower than `narrowest`, which have expired.
+ * (period, minute) each, ascending, at most MOST_DIFFERENCES. Both sides give one fingerprint per minute: the sum over
+ * its rows of a hash of the keys times what the row counts. Rows that are still to be merged give the same sum, so a
+ * rollup of counts only is compared without merging (1.1 instead of 4.0 us of CPU an event); others are merged first.
+ * `raw` selects rows of the raw table, `held` rows of the rollup. -0 equals 0, NaN equals NaN, and a value counts as
+ * what the column can hold of it. Buckets wider than `widest` are skipped: if a span ends within a bucket, raw has a
+ * part of it and the rollup all of it. So are buckets narrower than `narrowest`, which have expired.
  */
 export function differences(
   definition: RollupDefinition,

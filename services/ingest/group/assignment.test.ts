@@ -288,6 +288,23 @@ test('a partition that is paused before it was taken has neither, instead of zer
   expect([await valuesOf(metrics.position), await valuesOf(metrics.lag)]).toEqual([[], []]);
 });
 
+test('the lag of a partition that was never fetched grows too, and stands while it is looked at', async () => {
+  let high = '0';
+  const hanging = new Promise<never>(() => {});
+  const { assignment, metrics, receive, permit } = assign({ inserting: hanging, high: () => high, partitions: 3 });
+  permit();
+  await vi.advanceTimersByTimeAsync(0);
+  receive(0, 10);
+  await pass();
+  // one fetch of a topic that is stuck; the third partition has to wait
+  receive(0, 10, undefined, 1);
+  high = '5000';
+  await assignment.measureUnfetched();
+  assignment.arrange();
+  await pass();
+  expect(await valuesOf(metrics.lag)).toEqual([5_000, 10, 5_000]);
+});
+
 test('the lag grows while an insert hangs and nothing is fetched', async () => {
   let high = '10';
   const hanging = new Promise<never>(() => {});
@@ -314,6 +331,7 @@ test('a hanging insert is not said to be resumed because a rebalance replaced it
   assignment.arrange();
   expect(said()).toEqual(['inserts_stuck']);
   assignment.endAll();
+  assignment.arrange();
   membership.won([keyOf(TOPIC, 0)]);
   assignment.take(TOPIC, 0);
   await vi.advanceTimersByTimeAsync(0);

@@ -1,13 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { crc32 } from 'node:zlib';
-import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
 import type { Clock } from '../../../common/clock.ts';
 import { fetchedRecords, type Admin, type Consumer, type EachBatchPayload } from '../../../common/kafka/client.ts';
 import {
   hasMembers,
-  KafkaUnavailable,
   keyOf,
   readCommit,
+  readEnds,
   readWatermarks,
   type Place,
 } from '../../../common/kafka/partition.ts';
@@ -22,7 +21,6 @@ import {
   type LaneEvent,
   type LaneState,
   type Ports,
-  type Service,
   type Store,
 } from '../delivery/ports.ts';
 import type { CutLimits } from '../inbox.ts';
@@ -30,6 +28,7 @@ import { dueAt, type Waiting } from '../linger.ts';
 import type { Membership } from './membership.ts';
 import type { IngestMetrics } from '../metrics.ts';
 import { isBehind, isRunning, Turns, type Partition } from './turns.ts';
+import { unavailable } from './unavailable.ts';
 
 /** Records smaller than this on average end a batch by their number. */
 const BATCH_BYTES_PER_RECORD = 1024;
@@ -81,6 +80,8 @@ interface AssignedPartition extends Place, Partition {
   notTakingAt: number;
   isUntaken: boolean;
   end: number;
+  /** the offset after the last one known in Kafka, for the lag; undefined before it is taken */
+  high: number | undefined;
   lastFetch: Partition['lastFetch'];
   /** the client does not fetch it; the lane's state `paused` is something else */
   isPaused: boolean;
@@ -127,6 +128,7 @@ export class Assignment {
       notTakingAt: performance.now(),
       isUntaken: false,
       end: 0,
+      high: undefined,
       lastFetch: { bytes: 0, records: 0 },
       isPaused: false,
       ended: lane.run(),
@@ -176,6 +178,7 @@ export class Assignment {
       if (isRunning(taken)) this.#options.metrics.lag.set({ topic: batch.topic, partition: batch.partition }, lag);
       // the inbox does not have offsets without a record at the end of the log: they wait for the next record
       taken.end = isRunning(taken) && fetched.to + 1 >= fetched.end ? inbox.end : fetched.end;
+      if (isRunning(taken)) taken.high = taken.end;
       if (fetched.records.length > 0) {
         taken.activeAt = performance.now();
         taken.lastFetch = { bytes: inbox.bytes - bytes, records: inbox.size - size };
@@ -198,7 +201,8 @@ export class Assignment {
     if (this.isDraining) return;
     const all = [...this.#taken.values()];
     for (const { wake } of this.#turns.pass(all)) wake();
-    this.#reportStuck(all);
+    // none between two assignments
+    if (all.length > 0) this.#reportStuck(all);
     this.#reportUntaken(all);
     for (const taken of all) {
       if (!isRunning(taken)) continue;
@@ -228,8 +232,8 @@ export class Assignment {
   #reportStuck(all: readonly AssignedPartition[]): void {
     const { logger } = this.#options;
     const { stuck } = this.#turns;
-    const [before, targets] = [this.#stuckTargets, new Set(stuck.targets)];
-    this.#stuckTargets = targets;
+    const before = this.#stuckTargets;
+    this.#stuckTargets = new Set(stuck.targets);
     for (const target of stuck.targets) if (!before.has(target)) logger.warn({ target }, 'inserts_stuck');
     for (const target of before) {
       if (stuck.targets.has(target) || !all.some((taken) => taken.target === target)) continue;
@@ -259,11 +263,11 @@ export class Assignment {
   /** Measures the lag of partitions that are not fetched, because their inserts hang or they are paused: it grows. */
   async measureUnfetched(): Promise<void> {
     const since = performance.now() - ACTIVE_FOR_MS;
-    const unfetched = [...this.#taken.values()].filter((t) => t.isPaused && t.end > 0 && t.activeAt < since);
-    for (const taken of unfetched) {
-      const found = await readWatermarks(this.#shared.admin, taken).catch(() => undefined);
-      if (found !== undefined && this.#taken.get(keyOf(taken.topic, taken.partition)) === taken && taken.isPaused)
-        this.#report(taken, found.high);
+    const paused = [...this.#taken.values()].filter((taken) => taken.isPaused && taken.activeAt < since);
+    for (const [taken, high] of await readEnds(this.#shared.admin, paused)) {
+      if (taken.high === undefined || !taken.isPaused) continue;
+      taken.high = high;
+      if (this.#taken.get(keyOf(taken.topic, taken.partition)) === taken) this.#report(taken);
     }
   }
 
@@ -318,12 +322,12 @@ export class Assignment {
         this.#resume(taken());
       },
       onTaken: (high) => {
-        if (!isOver()) this.#report(taken(), high);
+        taken().high = high;
+        if (!isOver()) this.#report(taken());
       },
       onRoom: () => {
         this.#roomAt = performance.now();
-        // a lane that is paused before it was taken knows neither
-        if (!isOver() && taken().end > 0) this.#report(taken(), taken().end);
+        if (!isOver()) this.#report(taken());
         this.arrange();
       },
       // a topic has a table of its own
@@ -362,10 +366,12 @@ export class Assignment {
       metrics.waiting.set(place, event === 'waiting_for_group' ? 1 : 0);
   }
 
-  #report({ topic, partition, lane }: AssignedPartition, end: number): void {
-    const { metrics } = this.#options;
-    metrics.position.set({ topic, partition }, lane.inbox.written);
-    metrics.lag.set({ topic, partition }, Math.max(0, end - lane.inbox.written));
+  #report(taken: AssignedPartition): void {
+    const { topic, partition, lane, high } = taken;
+    if (high === undefined || isBeingTaken(taken)) return;
+    const { position, lag } = this.#options.metrics;
+    position.set({ topic, partition }, lane.inbox.written);
+    lag.set({ topic, partition }, Math.max(0, high - lane.inbox.written));
   }
 
   #pause(taken: AssignedPartition): void {
@@ -392,9 +398,3 @@ export class Assignment {
 }
 
 const isBeingTaken = ({ lane }: AssignedPartition): boolean => lane.state === 'taking' || lane.state === 'comparing';
-
-function unavailable(error: unknown): Service | undefined {
-  if (error instanceof KafkaUnavailable) return 'kafka';
-  if (typeof error !== 'object' || error === null || !('kind' in error) || error.kind !== 'retry') return undefined;
-  return error instanceof ClickHouseError ? 'clickhouse' : 'registry';
-}

@@ -70,6 +70,14 @@ describe('the size of a pattern', () => {
       `(?:(?:${'x+'.repeat(480)}){31}){32}`,
       `(?:(?:${'x'.repeat(480)}|){2}){100}`,
       `${'(?:'.repeat(200)}x${'){2}'.repeat(60)}${')'.repeat(140)}`,
+      `(?:\\Q${'x'.repeat(1000)}\\E){900}`,
+      `${'('.repeat(500)}x${')'.repeat(500)}{900}`,
+      `(?:${'x'.repeat(1000)})(?i){900}`,
+      `(?:${'x'.repeat(1000)})\\Q\\E{900}`,
+      `(?:${'x?'.repeat(10)}){0,60}`.repeat(4),
+      `[(?i)](?:${'x'.repeat(900)}){900}[]]`,
+      `[\\Q\\E](?:${'x'.repeat(900)}){900}[]]`,
+      `(?:${'x'.repeat(900)})(?i)(?s){900}`,
     ]) {
       const pattern = part.repeat(Math.floor(1024 / part.length));
       const from = process.cpuUsage();

@@ -8,8 +8,8 @@ import { RE2JS } from 're2js';
 export const LARGEST_PATTERN = 200;
 /** A longer pattern is too large. */
 export const PATTERN_CHARACTERS = 1024;
-/** RE2JS compiles a pattern of as many parts in 10 to 50 ms, and the largest one of PATTERN_CHARACTERS in 2.4 s. */
-const MOST_COMPILED = 5_000;
+/** RE2JS compiles a pattern of as many parts in 10 to 30 ms, and the largest one of PATTERN_CHARACTERS in 2.4 s. */
+const MOST_COMPILED = 2_500;
 /** A class of this many characters, as written, costs about as much as one letter. */
 const CLASS_CHARACTERS = 16;
 /** `\p{L}` stands for hundreds of ranges: 290 of them took five times as long as 290 dots. */
@@ -18,8 +18,12 @@ const UNICODE_CLASS = 10;
  * Every program begins with an instruction that fails and ends with one that matches; they are no parts of the pattern.
  */
 const FRAME = 2;
+/** A group that captures has two instructions of its own; every group counts so. */
+const CAPTURE = 2;
 /** What stands for itself: quoted text, a character by its number, any other escape. */
-const LITERAL = /\\Q.*?(?:\\E|$)|\\x\{[\dA-Fa-f]+\}|\\[^pP]/gs;
+const LITERAL = /\\Q(.*?)(?:\\E|$)|\\x\{[\dA-Fa-f]+\}|\\[^pP]/gs;
+/** It is no part: a repetition behind it repeats what stands before it. */
+const FLAGS = /\(\?[A-Za-z-]+\)/g;
 const CLASS = /\[\^?\]?(?:\[:\^?\w+:\]|[^\]])*\]/g;
 
 /**
@@ -30,8 +34,8 @@ export function patternSize(pattern: string): number | undefined {
   // names and references are plain text, found without a program
   if (/^[\w:/-]*$/.test(pattern)) return 1;
   if (pattern.length > PATTERN_CHARACTERS) return pattern.length;
-  const outline = pattern.replaceAll(LITERAL, '_');
-  const parts = partsOf(outline.replaceAll(CLASS, '_'));
+  const outline = pattern.replaceAll(LITERAL, (_, quoted?: string) => '_'.repeat(quoted?.length ?? 1));
+  const parts = partsOf(outline.replaceAll(CLASS, '_').replaceAll(FLAGS, ''));
   if (parts > MOST_COMPILED) return parts;
   let widest = /\\[pP]/.test(outline) ? UNICODE_CLASS : 1;
   for (const [one] of outline.matchAll(CLASS)) widest = Math.max(widest, Math.ceil(one.length / CLASS_CHARACTERS));
@@ -42,7 +46,10 @@ export function patternSize(pattern: string): number | undefined {
   }
 }
 
-/** Returns how many parts an outline has at most, with repetitions multiplied out: `a|b` is a class, and counts as three. */
+/**
+ * Returns how many parts an outline has, with repetitions multiplied out. It counts `a|b`, one part, as three, and
+ * `a{0,9}`, up to eighteen, as nine.
+ */
 function partsOf(outline: string): number {
   /** of each open group, the outermost first */
   const groups = [0];
@@ -50,11 +57,11 @@ function partsOf(outline: string): number {
   let last = 0;
   for (const [token, from, to] of outline.matchAll(/\{(\d+)(?:,(\d+)?)?\}|[^]/g)) {
     if (token === '(') {
-      groups.push(0);
+      groups.push(CAPTURE);
       continue;
     }
     let added = 1;
-    if (token === ')' && groups.length > 1) added = Math.max(1, groups.pop()!);
+    if (token === ')' && groups.length > 1) added = groups.pop()!;
     if (from !== undefined) added = last * (Math.max(Number(from), Number(to ?? 0)) - 1);
     last = from === undefined ? added : last + added;
     groups.push(groups.pop()! + added);
@@ -67,6 +74,7 @@ export function refusedPattern(pattern: string): string | undefined {
   const size = patternSize(pattern);
   if (size === undefined) return 'is not a pattern in RE2 syntax';
   if (size <= LARGEST_PATTERN) return undefined;
+  if (pattern.length > PATTERN_CHARACTERS) return `has more than ${PATTERN_CHARACTERS} characters`;
   return `is too large a pattern: it has ${size} parts with repetitions multiplied out, more than ${LARGEST_PATTERN}`;
 }
 
