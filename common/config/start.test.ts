@@ -210,7 +210,7 @@ test('an address whose password cannot be decoded is a mistake, and is not shown
       `${name} has a % that begins no escape`,
     );
     expect(() => readSettings({ [name]: `${scheme}://user:100%${SECRET}@host:1/x` })).not.toThrow(SECRET);
-    expect(readSettings({ [name]: `${scheme}://user:100%25@host:1/` })[name]).toBe(`${scheme}://user:100%25@host:1/`);
+    expect(readSettings({ [name]: `${scheme}://user:100%25@host:1/1` })[name]).toBe(`${scheme}://user:100%25@host:1/1`);
   }
 });
 

@@ -1,3 +1,9 @@
+/**
+ * A process takes all its partitions at once. Of more reads than this the client would refuse some, callers' queries
+ * too (READ_QUEUE in common/clickhouse/pool.ts).
+ */
+export const TAKEOVER_READS = 16;
+
 /** Runs work when fewer others than a limit run. */
 export type Limited = <T>(work: () => Promise<T>) => Promise<T>;
 

@@ -17,7 +17,7 @@ import { proveOnceAvailable } from './canary.ts';
 import { startConsumer, type RunningConsumer } from './consumer.ts';
 import { createLedger } from './delivery/ledger.ts';
 import { createRegister } from './delivery/register.ts';
-import { limited } from './limited.ts';
+import { limited, TAKEOVER_READS } from './limited.ts';
 import { createIngestMetrics, type IngestMetrics } from './metrics.ts';
 import { keepReplaysComplete } from './open-replays.ts';
 import { createShardOf, ofPartition } from './shard.ts';
@@ -165,12 +165,6 @@ export async function startIngest({
 
 /** Batches that are sent to a server at a time; those that take long do not count. */
 const SERVER_BATCHES_AT_ONCE = 16;
-
-/**
- * All partitions are taken at once. Of more reads than this the engine would refuse some, callers' queries too
- * (READ_QUEUE in common/clickhouse/pool.ts).
- */
-const TAKEOVER_READS = 16;
 
 /** A larger difference from ClickHouse's clock turns events in range into dead letters, milliseconds. */
 const CLOCK_TOLERANCE_MS = 60_000;

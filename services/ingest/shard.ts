@@ -2,7 +2,7 @@ import { crc32 } from 'node:zlib';
 import { fresh, select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { StartError } from '../../common/errors.ts';
 import { keyOf } from '../../common/kafka/partition.ts';
-import { limited } from './limited.ts';
+import { limited, TAKEOVER_READS } from './limited.ts';
 import { statements } from './statements.ts';
 
 /**
@@ -38,13 +38,10 @@ export async function findShard(clickhouse: ClickHouse, topic: string, partition
   return found;
 }
 
-/** A process takes all its partitions at once, and of more reads the client would refuse some. */
-const READS = 16;
-
 /** Finds each shard once: it never changes. */
 export function createShardOf(clickhouse: ClickHouse) {
   const known = new Map<string, ClickHouse>();
-  const few = limited(READS);
+  const few = limited(TAKEOVER_READS);
   return Object.assign(
     async (topic: string, partition: number): Promise<ClickHouse> => {
       const place = keyOf(topic, partition);

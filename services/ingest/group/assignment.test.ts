@@ -288,7 +288,7 @@ test('a partition that is paused before it was taken has neither, instead of zer
   expect([await valuesOf(metrics.position), await valuesOf(metrics.lag)]).toEqual([[], []]);
 });
 
-test('the lag of a partition that was never fetched grows too, and stands while it is looked at', async () => {
+test('a partition that was never fetched has a lag too, which stays until it is measured again', async () => {
   let high = '0';
   const hanging = new Promise<never>(() => {});
   const { assignment, metrics, receive, permit } = assign({ inserting: hanging, high: () => high, partitions: 3 });
