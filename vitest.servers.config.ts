@@ -24,6 +24,8 @@ export default defineConfig({
         ],
         3,
       ),
+      // settings that only 26.7 knows change answers
+      onClickHouse('server-26.7-hostile', '26.7 hostile', ['test/integration/query/{cases,odd-data}.test.ts'], 8),
       // the same on two replicas of one shard, and what only a cluster can suffer: one file at a time
       onClickHouse(
         'cluster',

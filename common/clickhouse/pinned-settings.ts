@@ -134,7 +134,6 @@ const READS = {
   output_format_write_statistics: 1,
   show_table_uuid_in_table_create_query_if_not_nil: 0,
   show_create_query_identifier_quoting_rule: 'when_necessary',
-  show_create_query_identifier_quoting_style: 'Backticks',
 } as const satisfies StatementSettings;
 
 /** What is created and stored: DDL, and inserts from our tables. */
