@@ -1,8 +1,9 @@
 import { defineConfig } from 'vitest/config';
 import { onClickHouse } from './vitest.config.ts';
 
-// Every suite that meets an engine, on every kind of server: `npm run test:servers`. The default configuration runs
-// them on the embedded engine.
+// `npm run test:servers`: the suites that meet an engine on a plain and a hostile 25.8 and on a plain 26.7, and two of
+// them on a hostile 26.7. The default configuration runs them on the embedded engine. The other projects below have
+// npm scripts of their own (package.json).
 const SUITES = ['test/{integration,faults}/**/*.test.ts', 'test/e2e/oracle.test.ts'];
 
 export default defineConfig({

@@ -13,8 +13,9 @@ export interface MetricsServer extends Component {
 }
 
 /**
- * Serves GET /metrics, /livez and /readyz on METRICS_PORT, and nothing else. Ingest and rollup, which have no HTTP of
- * their own, are watched through it. Port 0 is any free one. Throws StartError if the port is not available.
+ * Serves /metrics, /livez and /readyz on METRICS_PORT, whatever the method, and nothing else. Ingest and rollup, which
+ * have no HTTP of their own, are watched through it. Port 0 is any free one. Throws StartError if the port is not
+ * available.
  */
 export async function serveMetrics(
   registry: Registry,

@@ -58,8 +58,8 @@ test.each([
   ['groom', 'Expected one of: list, feed NAME --food FOOD..., feed, train NAME'],
   ['feed tom jerry', 'Expected one of: list, feed NAME --food FOOD..., feed, train NAME'],
   ['feed tom', '--food FOOD is missing'],
-  ['feed --food a', '--food does not go with feed'],
-  ['list --sit 3', '--sit does not go with list'],
+  ['feed --food a', '--food cannot be used with feed'],
+  ['list --sit 3', '--sit cannot be used with list'],
   ['list --kind', "'--kind <value>' argument missing"],
   ['list --alive=yes', "'--alive' does not take an argument"],
   ['list --not-a-name', "Unknown option '--not-a-name'"],
@@ -82,7 +82,7 @@ test("an unknown option is named without Node's hint about words that begin with
 test('a command without actions takes no words', () => {
   const alone = { forms: { '': form({ help: 'counts', read: () => ({}) }) } };
   expect(readCommandLine(alone, [])).toMatchObject({ args: {} });
-  expect(() => readCommandLine(alone, ['x'])).toThrow('Expected no further words');
+  expect(() => readCommandLine(alone, ['x'])).toThrow('Unexpected arguments');
 });
 
 test('help wins over mistakes and shows every form with its options', () => {

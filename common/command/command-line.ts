@@ -52,7 +52,7 @@ export function readCommandLine<Args>(
     ] as const;
   });
   if (form.hasAnyOption !== true && others.size > 0)
-    throw new UsageError(`--${[...others.keys()][0]} does not go with ${positionals.join(' ')}`);
+    throw new UsageError(`--${[...others.keys()][0]} cannot be used with ${positionals.join(' ')}`);
   const args = form.read(Object.fromEntries(options), rest, Object.fromEntries(others) as Record<string, string>);
   checkArguments(command, args);
   return { args, url, isJson: json === true };
@@ -102,7 +102,7 @@ function findForm<Args>(
       return { form, rest };
   }
   const calls = Object.entries(forms).map(([name, form]) => callOf(name, form, false));
-  throw new UsageError(calls.join('') === '' ? 'Expected no further words' : `Expected one of: ${calls.join(', ')}`);
+  throw new UsageError(calls.join('') === '' ? 'Unexpected arguments' : `Expected one of: ${calls.join(', ')}`);
 }
 
 const actionOf = (name: string, form: Form): string => form.action ?? name;

@@ -66,7 +66,7 @@ export function contradictions(
       mistakes.push('CLICKHOUSE_URL names several servers, but CLICKHOUSE_CLUSTER is not given');
     const urls = [settings.CLICKHOUSE_URL, settings.MOVE_FROM_URL];
     if (settings.CLICKHOUSE_SSL_CA !== undefined && !urls.some((url) => /^https:/i.test(url ?? '')))
-      mistakes.push('CLICKHOUSE_SSL_CA is given, but CLICKHOUSE_URL is no https address');
+      mistakes.push('CLICKHOUSE_SSL_CA is set, but neither CLICKHOUSE_URL nor MOVE_FROM_URL is an https address');
   }
   if (
     settings.API_KEY !== undefined &&

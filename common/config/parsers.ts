@@ -154,14 +154,13 @@ export const privateKeyFile = fileWith('private key in PEM without a passphrase'
 
 export function folder(path: string): string {
   if (statSync(path, { throwIfNoEntry: false })?.isDirectory() !== true)
-    throw new Error(`is ${JSON.stringify(path)}, which is no folder`);
+    throw new Error(`is ${JSON.stringify(path)}, which is not a folder`);
   return path;
 }
 
 /** A key that callers send in a header. Other characters would arrive changed, or not at all. */
 export function headerText(value: string): string {
-  if (!/^[\x20-\x7e]+$/.test(value))
-    throw new Error('has a character that is not of ASCII, which HTTP headers do not carry');
+  if (!/^[\x20-\x7e]+$/.test(value)) throw new Error('has a non-ASCII character, which an HTTP header cannot carry');
   return value;
 }
 

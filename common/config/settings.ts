@@ -8,7 +8,8 @@ import * as parsers from './parsers.ts';
 /**
  * Every setting of every service in one table. Services read their part of it. Meanings stand in docs/settings.md,
  * which a test compares with the table. No other file reads process.env, except what native code reads there
- * (thread-pool.ts, common/clickhouse/embedded/embedded.ts).
+ * (thread-pool.ts, common/clickhouse/embedded/embedded.ts) or what a child process inherits
+ * (common/kafka/local-broker/java.ts).
  */
 export interface Setting<T> {
   readonly default: T;

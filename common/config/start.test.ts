@@ -164,7 +164,7 @@ test('every mistake is said at once, also those between settings, and none twice
     said({ CLICKHOUSE_URL: 'nonsense', HTTPS_CERT: '/nothing', HTTPS_KEY: '/nothing' }).map((m) => m.split(' ')[0]),
   ).toEqual(['CLICKHOUSE_URL', 'HTTPS_CERT', 'HTTPS_KEY']);
   expect(said({ ENDPOINTS_DIR: '/nothing', AVRO_SCHEMAS_DIR: ROOT })).toEqual([
-    'ENDPOINTS_DIR is "/nothing", which is no folder',
+    'ENDPOINTS_DIR is "/nothing", which is not a folder',
   ]);
 });
 
@@ -235,7 +235,7 @@ test('an address of ClickHouse has nothing but a database behind the host', () =
 });
 
 test('a key that no header carries is a mistake, and is not shown', () => {
-  expect(() => readSettings({ API_KEY: `${SECRET}é` })).toThrow(/API_KEY has a character that is not of ASCII/);
+  expect(() => readSettings({ API_KEY: `${SECRET}é` })).toThrow(/API_KEY has a non-ASCII character/);
   expect(() => readSettings({ API_KEY: `${SECRET}é` })).not.toThrow(SECRET);
   expect(readSettings({ API_KEY: 'a key, of {any} other sort' }).API_KEY).toBe('a key, of {any} other sort');
 });

@@ -38,7 +38,7 @@ test('the operator sees why a command refuses, but not the text of an unexpected
   await expect(backup(() => Promise.resolve(inFlight))({ action: 'create', place: 'local/x' })).rejects.toMatchObject({
     code: 'conflict',
     status: 409,
-    message: expect.stringContaining('7 rows of edge_logs partition 2 belong to a batch that is under way') as string,
+    message: expect.stringContaining('7 rows of edge_logs partition 2 belong to a batch in flight') as string,
   });
   await expect(
     backup(() => Promise.reject(new Error('secret')))({ action: 'create', place: 'local/x' }),

@@ -58,7 +58,7 @@ export async function proveExactlyOnce(clickhouse: ClickHouse): Promise<void> {
   if (rows !== ROWS || counted !== ROWS)
     throw refuse(
       clickhouse,
-      `a batch of ${ROWS} rows that was inserted twice under one token is there ${rows / ROWS} times, and counted ${counted / ROWS} times by a view`,
+      `a batch of ${ROWS} rows that was inserted twice under one token is stored ${rows / ROWS} times, and a view counted it ${counted / ROWS} times`,
     );
   const left = found.find((f) => f.attempt === failing);
   if (left !== undefined)

@@ -3,7 +3,7 @@ import { metricsIn, type Registry } from '../../common/metrics.ts';
 export function createIngestMetrics(registry: Registry) {
   const { counter, gauge, histogram } = metricsIn(registry);
   return {
-    partitions: gauge('sluice_ingest_partitions', 'Partitions this process has taken'),
+    partitions: gauge('sluice_ingest_partitions', 'Partitions that the group has assigned to this process'),
     position: gauge(
       'sluice_ingest_position_offset',
       'First offset of a partition that is not yet in the ledger',
@@ -12,7 +12,7 @@ export function createIngestMetrics(registry: Registry) {
     ),
     untaken: gauge(
       'sluice_ingest_partition_untaken',
-      '1 while a partition cannot be taken: for a minute at least it is not known where it goes on',
+      '1 once a takeover of an assigned partition has lasted a minute; normally it needs seconds',
       'topic',
       'partition',
     ),
@@ -60,7 +60,11 @@ export function createIngestMetrics(registry: Registry) {
       [0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30],
       'source',
     ),
-    schemaLookups: counter('sluice_ingest_schema_lookups_total', 'Questions to the schema registry', 'outcome'),
+    schemaLookups: counter(
+      'sluice_ingest_schema_lookups_total',
+      'Lookups in the schema registry, by outcome (found, refused, failed)',
+      'outcome',
+    ),
     freshness: gauge(
       'sluice_ingest_freshness_seconds',
       'Age of the newest record of a source at the moment at which it became visible',

@@ -52,8 +52,8 @@ const RETRY_KAFKA_SECONDS = 5;
 
 /**
  * Starts HTTP push, for producers without a Kafka client. A request is answered `Logged!` once Kafka has acknowledged
- * all its events. After any other answer the caller sends it again, so an event may arrive twice but is never lost.
- * PUSH_BUFFER_BYTES bounds the memory, and no key takes more than half of it.
+ * all its events. After 408, 429, 503 or no answer the caller sends it again, so an event may arrive twice but is never
+ * lost. PUSH_BUFFER_BYTES bounds the memory, and no key takes more than half of it.
  */
 export function startPush({ kafka, settings, logger, registry, clock, acknowledgeMs }: PushOptions): Push {
   const memory = createSharedBudget(settings.PUSH_BUFFER_BYTES, bufferFull);

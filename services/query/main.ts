@@ -53,7 +53,7 @@ await runService('query', ['CLICKHOUSE_URL'], async ({ settings, logger, registr
   process.stdout.write(`listening on ${address}\n`);
   const token = page.issueSignInToken();
   if (token !== undefined)
-    process.stdout.write(`console, signed in, once within 10 minutes: ${address}/#token=${token}\n`);
+    process.stdout.write(`console: ${address}/#token=${token} (signs in once, within 10 minutes)\n`);
   if (createdKey !== undefined)
     process.stdout.write(`key: ${createdKey} (created now, shown only this once, and stored in the data folder)\n`);
   await opening;

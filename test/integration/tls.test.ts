@@ -144,7 +144,7 @@ describe('settings', () => {
       'HTTPS_CERT needs HTTPS_KEY too',
       'KAFKA_SSL_CA is given, but KAFKA_SSL is not true',
       'KAFKA_SASL_MECHANISM needs KAFKA_BROKERS: the local broker has neither TLS nor users',
-      'CLICKHOUSE_SSL_CA is given, but CLICKHOUSE_URL is no https address',
+      'CLICKHOUSE_SSL_CA is set, but neither CLICKHOUSE_URL nor MOVE_FROM_URL is an https address',
     ]);
     expect(mistakes({ HTTPS_CERT: server.cert, HTTPS_KEY: client.key })).toEqual([
       'HTTPS_KEY is not the private key of HTTPS_CERT',

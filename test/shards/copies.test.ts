@@ -381,11 +381,11 @@ test('a backup of which a shard is missing is refused, or cannot be restored', {
     });
   await expect(
     createBackup({ ...context, clickhouse: whileCopied(clickhouse, write) }, { place: 'local/written' }),
-  ).rejects.toThrow('ingest wrote meanwhile');
+  ).rejects.toThrow('ingest wrote while it ran');
   await second!.execute({
     sql: "INSERT INTO dead_letters (source, kafka_topic, kafka_partition, kafka_offset, batch_last, evaluated_at, record_time, reason) VALUES ('edge_logs', 'under.way', 3, 7, 9, now64(3), 0, 'not_an_event')",
   });
-  await expect(createBackup(context, { place: 'local/never' })).rejects.toThrow(/under\.way partition 3 .* under way/);
+  await expect(createBackup(context, { place: 'local/never' })).rejects.toThrow(/under\.way partition 3 .* in flight/);
 
   for (const [place, reason] of [
     ['local/absent', 'the shard s1: local/absent: there is no backup of this name'],

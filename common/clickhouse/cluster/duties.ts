@@ -58,7 +58,7 @@ export function createDuties(
       const name = tables && findStranger(tables, wanted);
       if (name === undefined) continue;
       const reason = `the table ${name} of ${nodes.hosts[at]} is no replica of that of ${nodes.hosts[most]}: their UUIDs differ`;
-      if (!wasComplete) throw new StartError(`${reason}; replace the node that was away (docs/scale.md)`);
+      if (!wasComplete) throw new StartError(`${reason}; replace the node that was unavailable (docs/scale.md)`);
       logger.error({ node: nodes.hosts[at], reason }, 'clickhouse_node_not_ready');
       // nobody knows which of them others should have
       return;

@@ -5,7 +5,7 @@ import { CallError, callJson } from './api.ts';
 /** Between the end of one request and the next, milliseconds. */
 const EVERY_MS = 1_000;
 const AFTER_FAILURE_MS = 1_500;
-/** A service that takes longer is away: it may be suspended. */
+/** A service that takes longer is unavailable: it may be suspended. */
 const TIMEOUT_MS = 10_000;
 /** Steps that are requested again, because late batches may have changed them. */
 const AGAIN_STEPS = 6;
@@ -50,7 +50,7 @@ export function useLive(isOn: boolean, onRefused: (message: string) => void): Li
     let known: Status | undefined;
     let wholeAt = 0;
     let trouble: Trouble | undefined;
-    /** 0 while a request is under way */
+    /** 0 while a request is in flight */
     let timer = 0;
     /** the service asks to be left alone until then, by performance.now() */
     let notBefore = 0;

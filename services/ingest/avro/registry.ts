@@ -84,10 +84,11 @@ export function createRegistry({ url, onLookup, monotonic = () => performance.no
       refused.set(id, refusal);
       return refusal;
     }
-    if (status !== 200) throw new RegistryError(`the schema registry ${where} answers ${status} to schema id ${id}`);
+    if (status !== 200)
+      throw new RegistryError(`the schema registry ${where} returned HTTP ${status} for schema id ${id}`);
     const answer = parseAnswer(body);
     if (answer === undefined)
-      throw new RegistryError(`the schema registry ${where} answers something else than a schema to schema id ${id}`);
+      throw new RegistryError(`the schema registry ${where} returned no schema for schema id ${id}`);
     const lookup = lookupOf(id, answer);
     found.set(id, lookup);
     return lookup;

@@ -13,7 +13,7 @@ type Result = { readonly paused: readonly PausedPartition[] } | { readonly resum
 export const ingestCommand: Command<Args, Result> = {
   name: 'ingest',
   about:
-    'Without words: the service, which writes Kafka into the raw tables (npm run ingest); it takes --check-config.',
+    'Without arguments, this runs the service, which writes Kafka into the raw tables (npm run ingest); it takes --check-config.',
   forms: {
     paused: form({
       help: 'shows partitions that are paused because too many of their last messages were bad',
@@ -36,7 +36,10 @@ export const ingestCommand: Command<Args, Result> = {
   },
 
   print(result) {
-    if ('resumed' in result) return result.resumed.length === 0 ? 'it is not paused\n' : 'it goes on\n';
+    if ('resumed' in result) {
+      if (result.resumed.length === 0) return 'the partition is not paused\n';
+      return result.resumed.map(({ topic, partition }) => `${topic} ${partition} is resumed\n`).join('');
+    }
     if (result.paused.length === 0) return 'no partition is paused\n';
     return result.paused
       .map(

@@ -217,7 +217,7 @@ async function run(
     }
     answeredAt = performance.now();
     if (state === undefined)
-      throw new StartError('the engine no longer knows of it: it was restarted meanwhile; repeat with another name');
+      throw new StartError('ClickHouse restarted and lost track of the operation. Repeat a backup under another name.');
     if (state.status === 'BACKUP_CREATED' || state.status === 'RESTORED')
       return { files: state.files, bytes: state.bytes };
     if (state.error !== '') {
@@ -236,10 +236,10 @@ async function run(
 const REASONS: ReadonlyMap<string, string> = new Map([
   ['BACKUP_ALREADY_EXISTS', 'there is a backup of this name already'],
   ['BACKUP_NOT_FOUND', 'there is no backup of this name, or its base is missing'],
-  ['ACCESS_DENIED', 'ClickHouse refuses its user this'],
+  ['ACCESS_DENIED', 'ClickHouse denies its user this operation'],
   ['CANNOT_RESTORE_DATABASE', 'the backup does not fit this database'],
   ['CANNOT_RESTORE_TABLE', 'the backup does not fit this database'],
-  ['S3_ERROR', 'the place does not answer as it should'],
+  ['S3_ERROR', 'the backup place returned an unexpected response'],
 ]);
 
 /** Undefined for an error that has no words of ours. */

@@ -43,7 +43,7 @@ export async function assertQuiescent(
   const [first] = open.flat();
   if (first !== undefined) {
     throw new StartError(
-      `${what} needs a moment in which nothing is ingested, and ${first.rows} rows of ${first.topic} partition ${first.partition} belong to a batch that is under way; if ingest runs, stop it, else let it run for a moment to finish that batch, and stop it`,
+      `${what} needs ingest at rest, but ${first.rows} rows of ${first.topic} partition ${first.partition} belong to a batch in flight. If ingest runs, stop it. Otherwise start it, wait until that batch is finished, and stop it.`,
     );
   }
   const progress = await Promise.all(
@@ -66,13 +66,13 @@ export async function assertQuiescent(
 export async function assertQuiescentSince(clickhouse: ClickHouse, since: Progress, what: string): Promise<void> {
   const now = await assertQuiescent(clickhouse, what, since.counted_since);
   if (now.batches !== since.batches || now.last_evaluated_at !== since.last_evaluated_at)
-    throw new StartError(`${what} is not to be used: ingest wrote meanwhile; stop it and repeat`);
+    throw new StartError(`${what} is unusable: ingest wrote while it ran. Stop ingest and repeat.`);
   if (now.replay_steps !== since.replay_steps)
-    throw new StartError(`${what} is not to be used: a dead letter was replayed meanwhile; repeat`);
+    throw new StartError(`${what} is unusable: a dead letter was replayed while it ran. Repeat.`);
   if (now.days_dropped !== since.days_dropped)
-    throw new StartError(`${what} is not to be used: the rollup service dropped a day meanwhile; repeat`);
+    throw new StartError(`${what} is unusable: the rollup service dropped a day while it ran. Repeat.`);
   if (now.rollup_steps !== since.rollup_steps || now.repairs_done !== since.repairs_done)
     throw new StartError(
-      `${what} is not to be used: the rollup service built something meanwhile; repeat, or stop it for that time`,
+      `${what} is unusable: the rollup service built something while it ran. Repeat, or stop that service first.`,
     );
 }

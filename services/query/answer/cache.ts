@@ -5,7 +5,7 @@ import { createTotals } from '../../../common/http/totals.ts';
  * nor ClickHouse: time is an argument, unix milliseconds. An entry is
  * - fresh if it is younger than its endpoint's cache_seconds: it is served.
  * - expired if it is older, or in the future because a clock was set back. It is served, until STALE_MS, only if the
- * query fails with `unavailable`: ClickHouse is away, no slot or memory is left, or the service stops.
+ * query fails with `unavailable`: ClickHouse is unavailable, no slot or memory is left, or the service stops.
  * - due for a requery if a caller asked for it within cache_seconds and it is older than requery_seconds (less some
  * jitter).
  * The owner of an entry is the API key that asked for it last; `key` is the cache key.

@@ -236,14 +236,14 @@ function checkAst(printed: readonly string[], names: readonly string[]): Readonl
       const [first, ...others] = node.children[0]?.children ?? [];
       const isShort = isLiteral(first) && first!.rest.length <= SHORT_LITERAL;
       if (SEARCH_FUNCTIONS.test(name.toLowerCase()) && !isShort && !others.every(isLiteral))
-        throw wrongSql(`must have only literals behind the first argument of ${name}`);
+        throw wrongSql(`must have only literals after the first argument of ${name}`);
       makesMap ||= mayMakeMap(name.toLowerCase(), others.at(-1));
       const [second] = others;
       looksUp ||= name.toLowerCase() === 'arrayelement' && !isLiteral(second);
       checkPattern(name.toLowerCase(), second);
       // `x IN name` reads the table of that name
       if (IN_FUNCTIONS.has(name.toLowerCase()) && !['Literal', 'Subquery', 'Function'].includes(second?.type ?? ''))
-        throw wrongSql('must have a list or a SELECT behind IN');
+        throw wrongSql('must have a list or a SELECT after IN');
     } else if (node.type === 'SelectQuery' && node.children.some((c) => c.type === 'Set'))
       throw wrongSql('must not have SETTINGS');
   }

@@ -119,7 +119,7 @@ export const keysCommand: Command<Args, Result> = {
     return result.keys
       .map(
         (k) =>
-          `${k.id}  ${k.name}  ${k.scopes.join(' ')}${k.projects.length > 0 ? `  projects ${k.projects.join(' ')}` : ''}  made ${k.created_at}  ${k.expires_at === null ? 'no expiry' : `expires ${k.expires_at}`}  ${k.last_used_at === null ? 'never used' : `last used ${k.last_used_at}`}\n`,
+          `${k.id}  ${k.name}  ${k.scopes.join(' ')}${k.projects.length > 0 ? `  projects ${k.projects.join(' ')}` : ''}  created ${k.created_at}  ${k.expires_at === null ? 'no expiry' : `expires ${k.expires_at}`}  ${k.last_used_at === null ? 'never used' : `last used ${k.last_used_at}`}\n`,
       )
       .join('');
   },

@@ -74,7 +74,7 @@ const WHY: Readonly<Record<Repair['outcome'], string>> = {
 
 export const rollupCommand: Command<Args, Result> = {
   name: 'rollup',
-  about: `Without words: the service, which keeps schema, history, repairs, audit and retention of rollups (npm run rollup); it takes --check-config.
+  about: `Without arguments, this runs the service, which keeps schema, history, repairs, audit and retention of rollups (npm run rollup); it takes --check-config.
   --from, --to    a day or an instant in UTC: 2026-03-01 or 2026-03-01T09:00:00Z
   --accept-loss   rebuilds even if raw has lost rows that the ledger counts; the rollup loses them too`,
   forms: {

@@ -97,7 +97,7 @@ describe('ingest refuses to begin', () => {
     await migrate(clickhouse, testLogger);
     await clickhouse.execute({ sql: 'ALTER TABLE canary MODIFY SETTING non_replicated_deduplication_window = 0' });
     expect((await failure(proveExactlyOnce(clickhouse))).message).toMatch(
-      /does not store exactly once: a batch of 64 rows that was inserted twice under one token is there 2 times.*insert_deduplicate = 1/,
+      /does not store exactly once: a batch of 64 rows that was inserted twice under one token is stored 2 times.*insert_deduplicate = 1/,
     );
     await clickhouse.execute({ sql: 'ALTER TABLE canary MODIFY SETTING non_replicated_deduplication_window = 100' });
     await clickhouse.execute({

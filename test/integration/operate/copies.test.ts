@@ -345,7 +345,7 @@ describe('what is recorded while tables are copied', () => {
   const dropDay = (): Promise<void> =>
     embedded.execute({ sql: "INSERT INTO expired_days SELECT 'edge_logs', toDateTime(86400), toDateTime(86400)" });
 
-  test('a step of a replay, a repair that is done, a period of a new version, or a day that retention drops: the copy is not to be used', async () => {
+  test('a step of a replay, a repair that is done, a period of a new version, or a day that retention drops: the copy is unusable', async () => {
     const home = await openServer({ url: twin.url, logger: testLogger });
     await home.execute({ sql: 'CREATE DATABASE refused' });
     await home.close();
@@ -369,14 +369,14 @@ describe('what is recorded while tables are copied', () => {
       await request();
       // an open repair alone does not stop anybody: its span is repaired again after a restore
       await back('local/open', () => Promise.resolve());
-      await expect(back('local/repaired', repair)).rejects.toThrow('the rollup service built something meanwhile');
+      await expect(back('local/repaired', repair)).rejects.toThrow('the rollup service built something while it ran');
       await request();
       await expect(moveTables(whileCopied(repair), refused, 90, testLogger)).rejects.toThrow(
-        'the rollup service built something meanwhile',
+        'the rollup service built something while it ran',
       );
-      await expect(back('local/replayed', replay)).rejects.toThrow('a dead letter was replayed meanwhile');
-      await expect(back('local/built', step)).rejects.toThrow('the rollup service built something meanwhile');
-      await expect(back('local/dropped', dropDay)).rejects.toThrow('the rollup service dropped a day meanwhile');
+      await expect(back('local/replayed', replay)).rejects.toThrow('a dead letter was replayed while it ran');
+      await expect(back('local/built', step)).rejects.toThrow('the rollup service built something while it ran');
+      await expect(back('local/dropped', dropDay)).rejects.toThrow('the rollup service dropped a day while it ran');
     } finally {
       await refused.close();
     }
@@ -394,7 +394,7 @@ describe('what is recorded while tables are copied', () => {
     };
     const place = 'local/written';
     await expect(createBackup({ clickhouse: raced, places, logger: testLogger }, { place })).rejects.toThrow(
-      'the backup local/written is not to be used: ingest wrote meanwhile',
+      'the backup local/written is unusable: ingest wrote while it ran',
     );
     await embedded.execute({ sql: "ALTER TABLE batches DELETE WHERE topic = 'late' SETTINGS mutations_sync = 1" });
     await inDatabase('written', async (clickhouse) => {
@@ -426,7 +426,7 @@ describe('what is recorded while tables are copied', () => {
   });
 });
 
-describe('a batch under way', () => {
+describe('a batch in flight', () => {
   test('refuses a move and a backup', async () => {
     // rows of a batch whose ledger row is not there yet
     await embedded.execute({
@@ -436,7 +436,7 @@ describe('a batch under way', () => {
       () => moveTables(embedded, server, 90, testLogger),
       () => createBackup({ clickhouse: embedded, places, logger: testLogger }, { place: 'local/never' }),
     ])
-      await expect(attempt()).rejects.toThrow(/under\.way partition 3 .* under way/);
+      await expect(attempt()).rejects.toThrow(/under\.way partition 3 .* in flight/);
   });
 });
 
