@@ -1,15 +1,18 @@
 import { cpSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { gzipSync } from 'node:zlib';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { openEmbedded } from '../../common/clickhouse/embedded/embedded.ts';
 import { migrate } from '../../common/clickhouse/migrations.ts';
 import { createKafka } from '../../common/kafka/client.ts';
+import { createLogger } from '../../common/logger.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { startIngest, type RunningIngest } from '../../services/ingest/service.ts';
 import { reconcile } from '../../services/ingest/reconcile.ts';
 import { temporaryFolder, testLogger } from '../harness/clickhouse.ts';
+import { oddlyCompressed, withCodec } from '../harness/codecs.ts';
 import {
   addPartitions,
   compressions,
@@ -61,11 +64,11 @@ describe('topics, groups, backups', () => {
   });
   afterEach(stop);
 
-  async function start(world: World, groupId = world.groupId): Promise<void> {
+  async function start(world: World, groupId = world.groupId, logger = testLogger): Promise<void> {
     const kafka = createKafka({
       brokers: kafkaBrokers(),
       clientId: 'faults',
-      logger: testLogger,
+      logger,
       maxDecompressedBytes: world.settings.KAFKA_MAX_DECOMPRESSED_BYTES,
     });
     ingest = await startIngest({
@@ -187,6 +190,40 @@ describe('topics, groups, backups', () => {
     await start(world);
     await expectFinished(world);
     expect(await gapOf(world)).toBe(50);
+  });
+
+  test('a record batch that nobody can read stops its partition, until records are deleted up to its end', async () => {
+    const world = await createWorld();
+    const topic = world.topicOf('edge_logs');
+    await world.produce({ edge_logs: 100 });
+    // of a compressed record the broker (4.1) reads the fields, and does not compare them with its length
+    const withWrongLength = (body: Buffer): Buffer => Buffer.concat([Buffer.of(body[0]! + 2), body.subarray(1)]);
+    await withCodec(
+      'gzip',
+      (body) => gzipSync(withWrongLength(body)),
+      () => produce([{ topic, partition: 0, value: '{}' }], { compression: 'gzip' }),
+    );
+    await world.produce({ edge_logs: 100 });
+    const lines: Record<string, unknown>[] = [];
+    const write = (line: string): void => void lines.push(JSON.parse(line) as Record<string, unknown>);
+    await start(world, world.groupId, createLogger('error', { write }));
+    const line = await waitFor(
+      () => Promise.resolve(lines.find((l) => l['msg'] === 'record_batch_unreadable')),
+      20_000,
+      'the batch is named in the log',
+    );
+    expect(line).toMatchObject({ topic, partition: 0, offset: 50, lastOffset: 50 });
+    const before = 'SELECT 1 FROM batches WHERE topic = {topic:String} AND partition = 0 AND last = 49';
+    await waitFor(
+      async () => (await select(clickhouse, before, { topic })).length === 1,
+      20_000,
+      'what stands before it is stored',
+    );
+    await waitFor(async () => (await world.behind(clickhouse)).length === 1, 20_000, 'so are the other partitions');
+    expect(await world.behind(clickhouse)).toEqual([`${topic}:0:0`]);
+    await deleteRecordsBefore(topic, 0, BigInt(Number(line!['lastOffset']) + 1));
+    await expectFinished(world);
+    expect(await gapOf(world)).toBe(1);
   });
 
   test('the group deleted, its offsets set to the start or to the end, another group: nothing is lost or doubled', async () => {
@@ -321,11 +358,15 @@ describe('topics, groups, backups', () => {
     expect(await gapOf(world)).toBe(0);
   });
 
-  test('every codec', async () => {
+  test('every codec, and what producers may make of it', async () => {
     const world = await createWorld();
     await start(world);
     for (const compression of compressions)
       await world.produce({ edge_logs: 300, function_edge_logs: 100 }, { compression });
+    for (const [, codec, pack] of oddlyCompressed)
+      await withCodec(codec, pack, () =>
+        world.produce({ edge_logs: 60, function_edge_logs: 20 }, { compression: codec }),
+      );
     await expectFinished(world);
     expect(await gapOf(world)).toBe(0);
   });

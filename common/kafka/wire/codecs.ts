@@ -9,16 +9,20 @@ import { CHUNK_BYTES, unzip } from '../../unzip.ts';
 /** The compressions of Kafka's record batches; `none` needs no codec. */
 export type Codec = 'gzip' | 'snappy' | 'lz4' | 'zstd';
 
-/** Decompresses the records of one record batch. Both throw if the bytes do not fit the codec. */
+/** Decompresses the records of one record batch. */
 interface Decompressor {
   /**
    * Off the event loop (thread pool) unless that would take longer. Undefined if the result might exceed maxBytes, and
-   * hardly more is ever allocated: a decompression bomb is refused by its first bytes, or while it unfolds.
+   * hardly more is ever allocated: a decompression bomb is refused by its first bytes, or while it unfolds. Throws if
+   * the bytes do not fit the codec, also at their end.
    */
   readonly whole: (data: Buffer, maxBytes: number) => Promise<Buffer | undefined>;
   /**
-   * For a record batch that is too large to be held decompressed. An LZ4 frame with a dictionary or dependent blocks
-   * cannot be split (Kafka's brokers refuse dependent blocks). A single snappy block is one piece.
+   * For a record batch that is too large to be held decompressed, or that `whole` refuses. As lenient as the readers of
+   * Kafka's Java client, by which a broker checks a batch before it keeps its bytes: what stands behind the records,
+   * and a checksum or size of the whole, do not matter. A batch that a broker has taken must not stop its partition.
+   * Throws where the bytes do not fit the codec, after what comes before. An LZ4 frame with a dictionary or dependent
+   * blocks cannot be split (Kafka's brokers refuse dependent blocks). A single snappy block is one piece.
    */
   readonly inChunks: (data: Buffer) => AsyncIterable<Buffer>;
 }
@@ -26,13 +30,42 @@ interface Decompressor {
 export const decompressors: Readonly<Record<Codec, Decompressor>> = {
   gzip: {
     whole: async (data, maxBytes) => (await unzip(promisify(zlib.unzip), data, maxBytes))?.buffer,
-    // breaking out of the loop ends the stream
-    inChunks: (data) => zlib.createUnzip({ chunkSize: CHUNK_BYTES }).end(data),
+    inChunks: gzipChunks,
   },
   snappy: { whole: decompressSnappy, inChunks: snappyChunks },
   lz4: { whole: decompressLz4, inChunks: lz4Chunks },
   zstd: { whole: decompressZstd, inChunks: zstdChunks },
 };
+
+const GZIP_MAGIC = 0x8b1f;
+const GZIP_HEADER_BYTES = 10;
+/** checksum and size */
+const GZIP_TRAILER_BYTES = 8;
+const GZIP_FLAG = { headerChecksum: 0x02, extra: 0x04, name: 0x08, comment: 0x10 } as const;
+
+/**
+ * Inflates the members of a gzip file without their trailers, and ends at bytes that are no member. Node's Unzip fails
+ * there, before it gives the last bytes of the member.
+ */
+async function* gzipChunks(data: Buffer): AsyncGenerator<Buffer> {
+  for (let from = 0; from + GZIP_HEADER_BYTES <= data.length && data.readUInt16LE(from) === GZIP_MAGIC;) {
+    const begin = deflateBegin(data, from);
+    // leaving the loop destroys the stream
+    const stream = zlib.createInflateRaw({ chunkSize: CHUNK_BYTES }).end(data.subarray(begin));
+    yield* stream as AsyncIterable<Buffer>;
+    from = begin + stream.bytesWritten + GZIP_TRAILER_BYTES;
+  }
+}
+
+/** Returns where the member's compressed bytes begin (RFC 1952, section 2.3). */
+function deflateBegin(data: Buffer, from: number): number {
+  const flags = data.readUInt8(from + 3);
+  const has = (flag: number): boolean => (flags & flag) !== 0;
+  let at = from + GZIP_HEADER_BYTES;
+  if (has(GZIP_FLAG.extra)) at += 2 + data.readUInt16LE(at);
+  for (const text of [GZIP_FLAG.name, GZIP_FLAG.comment]) if (has(text)) at = data.indexOf(0, at) + 1;
+  return at + (has(GZIP_FLAG.headerChecksum) ? 2 : 0);
+}
 
 const ZSTD_MAGIC = 0xfd2fb528;
 /** 16 magics, with any last four bits */
@@ -49,21 +82,22 @@ function zstdChunks(data: Buffer): AsyncIterable<Buffer> {
   return stream;
 }
 
-/** Splits frames (RFC 8878, section 3.1) without decompressing them. */
+/** Splits frames (RFC 8878, section 3.1) without decompressing them. Ends at bytes that are no frame. */
 function* zstdFrames(data: Buffer): Generator<Buffer> {
-  for (let from = 0; from < data.length;) {
+  for (let from = 0; from + 4 <= data.length;) {
     const end = zstdFrameEnd(data, from);
+    if (end === undefined) return;
     if (end > data.length) throw new Error('a frame is cut off');
     yield data.subarray(from, end);
     from = end;
   }
 }
 
-function zstdFrameEnd(data: Buffer, from: number): number {
+function zstdFrameEnd(data: Buffer, from: number): number | undefined {
   const magic = data.readUInt32LE(from);
   let at = from + 4;
   if ((magic & ~0x0f) === ZSTD_SKIPPABLE) return at + 4 + data.readUInt32LE(at);
-  if (magic !== ZSTD_MAGIC) throw new Error('not a zstd frame');
+  if (magic !== ZSTD_MAGIC) return undefined;
   const flags = data.readUInt8(at);
   const isSingleSegment = (flags & 0x20) !== 0;
   at += 1 + (isSingleSegment ? 0 : 1) + [0, 1, 2, 4][flags & 0x03]! + [isSingleSegment ? 1 : 0, 2, 4, 8][flags >> 6]!;
@@ -142,10 +176,15 @@ async function decompressSnappy(data: Buffer, maxBytes: number): Promise<Buffer 
 }
 
 function snappyBlocks(data: Buffer): Buffer[] {
-  if (!data.subarray(0, XERIAL_MAGIC.length).equals(XERIAL_MAGIC)) return [data];
+  const isStream = (at: number): boolean => data.subarray(at, at + XERIAL_MAGIC.length).equals(XERIAL_MAGIC);
+  if (!isStream(0)) return [data];
   const blocks: Buffer[] = [];
-  for (let at = XERIAL_HEADER_BYTES; at < data.length;) {
-    if (at + 4 > data.length) throw new Error('a block length is cut off');
+  // Java ignores up to three bytes at the end, and skips the header of another stream
+  for (let at = 0; at + 4 <= data.length;) {
+    if (isStream(at)) {
+      at += XERIAL_HEADER_BYTES;
+      continue;
+    }
     const end = at + 4 + data.readUInt32BE(at);
     if (end > data.length) throw new Error('a block is cut off');
     blocks.push(data.subarray(at + 4, end));
@@ -182,7 +221,10 @@ const LZ4_FLAG = {
 /** A byte of a block stands for at most so many (lz4_Block_format.md): one more of them is 255 more of a match. */
 const LZ4_MAX_RATIO = 255;
 
-/** Splits an LZ4 frame (github.com/lz4/lz4, lz4_Frame_format.md) without decompressing it. */
+/**
+ * Splits an LZ4 frame (github.com/lz4/lz4, lz4_Frame_format.md) without decompressing it. Ignores what follows it, as
+ * Java does.
+ */
 function lz4Frame(data: Buffer) {
   if (data.length < LZ4_HEADER_BYTES || data.readUInt32LE(0) !== LZ4_FRAME_MAGIC) throw new Error('not an LZ4 frame');
   const flags = data.readUInt8(4);
@@ -196,9 +238,8 @@ function lz4Frame(data: Buffer) {
   let mostBytes = 0;
   for (;;) {
     if (at + 4 > data.length) throw new Error('the frame is cut off');
-    const word = data.readUInt32LE(at);
-    if (word === 0) break;
-    const blockBytes = word & 0x7fffffff;
+    const blockBytes = data.readUInt32LE(at) & 0x7fffffff;
+    if (blockBytes === 0) break;
     const most = Math.min(maxBlockBytes, blockBytes * LZ4_MAX_RATIO);
     if (groupBytes > 0 && groupBytes + most > CHUNK_BYTES) {
       groups.push(at);
@@ -209,9 +250,6 @@ function lz4Frame(data: Buffer) {
     at += 4 + blockBytes + has(LZ4_FLAG.blockChecksum, 4);
     if (at > data.length) throw new Error('a block is cut off');
   }
-  // decompressFrame would silently ignore what follows the frame
-  if (at + 4 + has(LZ4_FLAG.contentChecksum, 4) !== data.length)
-    throw new Error('the frame does not end with the data');
   return { flags, groups, end: at, mostBytes };
 }
 

@@ -1,9 +1,10 @@
 import { randomBytes } from 'node:crypto';
+import zlib from 'node:zlib';
 import { crc32c } from '@node-rs/crc32';
 import fc from 'fast-check';
 import { compressFrameSync } from 'lz4-napi';
 import { describe, expect, test, vi } from 'vitest';
-import { compress } from '../../../test/harness/codecs.ts';
+import { compress, oddlyCompressed } from '../../../test/harness/codecs.ts';
 import type { Codec } from './codecs.ts';
 import { decodeFetchResponse, type Place } from './fetch-response.ts';
 import type { FetchedRecord } from './record-batch.ts';
@@ -509,6 +510,29 @@ describe('bounds', () => {
     }
   });
 
+  test('a batch of very many records lets other work run', async () => {
+    const count = 500_000;
+    const one = Buffer.concat([zigzag(6), Buffer.of(0, 0, 0, 1, 1, 0)]);
+    const many = await batch([{ offset: 0 }], {
+      codec: 'zstd',
+      pack: () => zlib.zstdCompressSync(Buffer.alloc(7 * count, one)),
+    });
+    many.bytes.writeInt32BE(count - 1, 23);
+    many.bytes.writeInt32BE(count, 57);
+    sealed(many.bytes);
+    let turns = 0;
+    let isOver = false;
+    const turn = (): void => {
+      turns++;
+      if (!isOver) setImmediate(turn);
+    };
+    turn();
+    const { unreadable, ends } = await decode(response({ records: many.bytes }));
+    isOver = true;
+    expect([unreadable, ends]).toEqual([[], [count - 1]]);
+    expect(turns).toBeGreaterThan(20);
+  });
+
   test('a bomb is never decompressed in memory', async () => {
     const log = [
       await batch(
@@ -633,7 +657,7 @@ describe('damage', () => {
       [0, 1],
       [0, 1],
     ]);
-    expect(unreadable).toEqual([{ topic: 't', partition: 0, offset: 2 }]);
+    expect(unreadable).toEqual([{ topic: 't', partition: 0, offset: 2, lastOffset: 2 }]);
   });
 
   test('of a short message in the format before 0.11 is reported too', async () => {
@@ -660,8 +684,27 @@ describe('damage', () => {
       const read = await decode(response({ records }), from);
       expect(read.records.map(offsets)).toEqual([from === 0 ? [0, 1, 2] : [2]]);
       expect(read.ends).toEqual([2]);
-      expect(read.unreadable).toEqual([{ topic: 't', partition: 0, offset: 2 }]);
+      expect(read.unreadable).toEqual([{ topic: 't', partition: 0, offset: 2, lastOffset: 3 }]);
     }
+  });
+
+  test.each([
+    ...oddlyCompressed,
+    [
+      'zstd, then text',
+      'zstd',
+      (body: Buffer) => Buffer.concat([zlib.zstdCompressSync(body), Buffer.from('xyzw')]),
+    ] as const,
+  ])('is none where all records can be read: %s', async (_, codec, pack) => {
+    const records = Array.from({ length: 100 }, (__, offset) => ({ offset, value: Buffer.alloc(1000, offset) }));
+    const odd = await batch(records, { codec, pack });
+    const next = await batch([{ offset: 100 }]);
+    const read = await decode(response({ records: Buffer.concat([odd.bytes, next.bytes]) }));
+    expect(read.unreadable).toEqual([]);
+    expect(read.records.map(offsets)).toEqual([Array.from({ length: 101 }, (__, i) => i)]);
+    // in pieces too
+    const { records: drained } = await drain([odd, next], { maxBytes: 10_000 });
+    expect(drained.map((r) => r.value?.length)).toEqual([...records.map(() => 1000), undefined]);
   });
 
   test('is reported for wrong compressions, formats, lengths, counts, fields and numbers', async () => {
@@ -680,7 +723,7 @@ describe('damage', () => {
       sealed(stored.bytes);
       const other = await batch([{ offset: 0 }]);
       const { unreadable } = await decode(response({ records: stored.bytes }, { partition: 1, records: other.bytes }));
-      expect(unreadable).toEqual([{ topic: 't', partition: 0, offset: 7 }]);
+      expect(unreadable).toMatchObject([{ topic: 't', partition: 0, offset: 7 }]);
     }
   });
 
@@ -695,7 +738,7 @@ describe('damage', () => {
       const start = performance.now();
       const { unreadable } = await decode(response({ records: stored.bytes }, { partition: 1, records: other.bytes }));
       expect(performance.now() - start).toBeLessThan(1_000);
-      expect(unreadable).toEqual([{ topic: 't', partition: 0, offset: 7 }]);
+      expect(unreadable).toEqual([{ topic: 't', partition: 0, offset: 7, lastOffset: 7 }]);
     }
   });
 

@@ -16,6 +16,8 @@ export interface Place {
   readonly partition: number;
   /** first offset of the record batch */
   readonly offset: number;
+  /** its last offset, if its header can be read */
+  readonly lastOffset?: number | undefined;
 }
 
 export interface FetchOptions {
@@ -69,12 +71,12 @@ export async function decodeFetchResponse(raw: Buffer, { fetchOffset, maxBytes, 
       const preferredReadReplica = input.int32();
       const records = input.bytes();
       const from = fetchOffset(topicName, partition);
-      const taken: Taken = { records: [], whole: undefined, at: from, buffers: [] };
+      const taken: Taken = { records: [], whole: undefined, at: from, last: undefined, buffers: [] };
       try {
         await readPartition(records, aborted, from, budget, maxBytes, taken);
       } catch (error) {
         unreadable++;
-        onUnreadable({ topic: topicName, partition, offset: taken.at }, error as Error);
+        onUnreadable({ topic: topicName, partition, offset: taken.at, lastOffset: taken.last }, error as Error);
       }
       const messages = blocksOf(taken, Number(head.lastStableOffset));
       given += messages.length;
@@ -99,6 +101,8 @@ interface Taken {
   whole: number | undefined;
   /** first offset of the record batch that was read last, or where the fetch began */
   at: number;
+  /** its last offset; undefined if its header cannot be read */
+  last: number | undefined;
   /** memory that holds nothing but its records; free() gives it back */
   readonly buffers: ArrayBuffer[];
 }
@@ -152,8 +156,10 @@ async function readPartition(
     const size = batchSize(records, at);
     if (size === undefined) return;
     taken.at = Number(records.readBigInt64BE(at));
+    taken.last = undefined;
     const batch = records.subarray(at, at + size);
     const header = batchHeader(batch);
+    taken.last = header.lastOffset;
     if (header.lastOffset >= from) {
       while (waiting[0] !== undefined && waiting[0].firstOffset <= header.lastOffset)
         producers.add(waiting.shift()!.producerId);
@@ -185,15 +191,15 @@ async function readBatch(
   // uncompressed records are copied: else they would keep the whole response.
   const whole =
     codec !== undefined
-      ? await decompressors[codec].whole(data, budget.left)
+      ? await decompressors[codec].whole(data, budget.left).catch(() => undefined)
       : data.length > budget.left
         ? undefined
         : Buffer.from(data);
   if (whole === undefined) {
     for await (const chunk of codec === undefined ? copyInChunks(data) : decompressors[codec].inChunks(data))
-      if (!recordsOf.push(chunk)) break;
+      if (!(await pushInTurns(recordsOf, chunk))) break;
   } else {
-    recordsOf.push(whole);
+    await pushInTurns(recordsOf, whole);
     // Node shares a buffer only if it is larger than what is read from it
     if (whole.length === whole.buffer.byteLength && whole.buffer instanceof ArrayBuffer) buffers.push(whole.buffer);
   }
@@ -201,6 +207,18 @@ async function readBatch(
     throw new Error(`the record batch has fewer than its ${header.count} records`);
   return recordsOf.isDone();
 }
+
+/** Returns what `push` returns. Other work runs in between: a batch may have millions of records without a value. */
+async function pushInTurns(recordsOf: ReturnType<typeof recordReader>, chunk: Buffer): Promise<boolean> {
+  let isMore = recordsOf.push(chunk);
+  while (isMore && recordsOf.isPaused()) {
+    await nextTurn();
+    isMore = recordsOf.push(NOTHING);
+  }
+  return isMore;
+}
+
+const NOTHING = Buffer.alloc(0);
 
 function* copyInChunks(data: Buffer): Generator<Buffer> {
   for (let at = 0; at < data.length; at += CHUNK_BYTES) yield Buffer.from(data.subarray(at, at + CHUNK_BYTES));
