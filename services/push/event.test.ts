@@ -77,6 +77,13 @@ describe('an event', () => {
       expect(taken('edge_logs', `{"project":"a","timestamp":${time}}`).project).toBe('a');
   });
 
+  it('is refused alike for a project that ingest would refuse too', () => {
+    const text = `{"project":"${'a'.repeat(100_000)}","timestamp":"x"}`;
+    expect(read('edge_logs', text, 1_000_000)).toEqual({
+      mistake: 'has a project of more than 256 bytes',
+    });
+  });
+
   it('may name a project of 256 bytes, and nest 512 levels', () => {
     expect(taken('edge_logs', `{"project":"${'é'.repeat(128)}"}`).project).toBe('é'.repeat(128));
     const nested = `{"project":"a","m":${'['.repeat(511)}${']'.repeat(511)}}`;

@@ -12,7 +12,7 @@ export interface PushedEvent {
   readonly value: Buffer;
 }
 
-/** The longest project in bytes, because it becomes the key of the Kafka record. */
+/** The longest project in bytes, because it becomes the key of the Kafka record. Shorter than ingest's. */
 const MAX_PROJECT_BYTES = 256;
 /** Longer texts are no hosts: DNS ends at 253 characters. */
 const MAX_HOST = 512;
@@ -45,10 +45,10 @@ export function readEvent(
   const refusal = reader.read(value, 0, ANY_TIME);
   if (refusal === 'malformed_json') return { mistake: `is ${reader.detail}` };
   if (refusal === 'missing_project') return { mistake: `has no ${source.project}` };
-  if (refusal !== undefined) return { mistake: 'has an invalid timestamp' };
-  const project = reader.textAt(reader.nodes.project, true) ?? '';
-  if (Buffer.byteLength(project) > MAX_PROJECT_BYTES)
+  const project = refusal === 'too_large' ? undefined : (reader.textAt(reader.nodes.project, true) ?? '');
+  if (project === undefined || Buffer.byteLength(project) > MAX_PROJECT_BYTES)
     return { mistake: `has a ${source.project} of more than ${MAX_PROJECT_BYTES} bytes` };
+  if (refusal !== undefined) return { mistake: 'has an invalid timestamp' };
   return { project: project === '' ? null : project, url: reader.textAt(reader.nodes.orText, false), value };
 }
 

@@ -212,6 +212,17 @@ async function outcomesDiffer(source: SourceName, contents: readonly Content[]):
   return first === undefined ? undefined : `${source}: ${JSON.stringify(first)}`;
 }
 
+/** About the longest project. */
+const LONG_PROJECTS: readonly string[] = [
+  `"${'x'.repeat(65_536)}"`,
+  `"${'x'.repeat(65_537)}"`,
+  `"${'é'.repeat(32_768)}"`,
+  `"${'é'.repeat(32_769)}"`,
+  `"\\u0078${'x'.repeat(65_535)}"`,
+  `"\\u0078${'x'.repeat(65_536)}"`,
+  '1'.repeat(65_537),
+];
+
 /**
  * Every awkward value at every place that is read; places that are none of objects; escapes, duplicates and lists on
  * the way.
@@ -220,6 +231,8 @@ export async function edgesOfFields(): Promise<string | undefined> {
   for (const { name } of sources) {
     const paths = [...PATHS[name].map((path) => path.join('.')), 'id', 'timestamp', 'project'];
     const contents: Content[] = paths.flatMap((path) => AWKWARD.map((value) => eventWith(name, { [path]: value })));
+    for (const path of paths.filter((p) => p.includes('project')))
+      contents.push(...LONG_PROJECTS.map((value) => eventWith(name, { [path]: value })));
     for (const text of [
       eventWith(name),
       eventWith(name, { 'metadata.request.url': '"\\u0068ttps://abcdefghijklmnopqrst.co"' }),

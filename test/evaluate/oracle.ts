@@ -51,6 +51,7 @@ export function fateOf(message: Message, place: Place): Fate {
   }
   const project = textOf(at(event, ...PROJECT[place.source])) ?? '';
   const hot = hotColumns(place.source, event);
+  if (Buffer.byteLength(project) > 65_536) return { reason: 'too_large' };
   if (project === '' && !(place.source === 'edge_logs' && hot['url'] !== null)) return { reason: 'missing_project' };
   const timestamp = timeOf(member(event, 'timestamp'), message.recordTime);
   if (timestamp === undefined) return { reason: 'bad_timestamp' };
