@@ -6,6 +6,7 @@ import { DAY } from '../../../services/rollup/context.ts';
 import { admitNew, nextStep } from '../../../services/rollup/history.ts';
 import { beginToday } from '../../../services/rollup/periods.ts';
 import { differencesOf, repairOpen, requestRepair } from '../../../services/rollup/repairs.ts';
+import { hasServer } from '../../harness/clickhouse.ts';
 import { apiCounts, invocationsOf, invocationStats, type Invocation, type StoredEvent } from '../../harness/oracle.ts';
 import { openWorld, type World } from './world.ts';
 
@@ -194,10 +195,18 @@ describe(`rollups equal the raw logs (seed ${SEED})`, { timeout: 300_000 }, () =
 
   const project = (rank: number): string => traffic.population.project(rank).ref;
 
+  const SAMPLED = [0, 3, 49];
+  let looks = 0;
+
+  /** One of the sampled projects, another one each time. An answer takes 40 ms, and there are many looks. */
+  async function look(now: number): Promise<number> {
+    return await sample(now, [SAMPLED[looks++ % SAMPLED.length]!]);
+  }
+
   /** A few of everything; gives how many buckets with something in them were compared. */
-  async function sample(now: number): Promise<number> {
+  async function sample(now: number, ranks = SAMPLED): Promise<number> {
     let counted = 0;
-    for (const rank of [0, 3, 49]) counted += await everythingOf(project(rank), now);
+    for (const rank of ranks) counted += await everythingOf(project(rank), now);
     return counted + (await checkRequests('/storage/', (url) => url.includes('/storage/'), now, ['minutely', 'daily']));
   }
 
@@ -221,7 +230,7 @@ describe(`rollups equal the raw logs (seed ${SEED})`, { timeout: 300_000 }, () =
     for (let ms = await nextStep(world.context); ms !== undefined; ms = await nextStep(world.context)) {
       await world.context.wait(ms);
       if (sent < EVENTS * 0.97) await sendBatch();
-      if (++steps % 4 === 0) await sample(world.now);
+      if (++steps % 2 === 0) await look(world.now);
       left.push((await readRollups(world.clickhouse)).reduce((sum, r) => sum + r.pending.length, 0));
     }
     // period by period, for both
@@ -230,6 +239,7 @@ describe(`rollups equal the raw logs (seed ${SEED})`, { timeout: 300_000 }, () =
     expect(await states()).toEqual(['serving', 'serving']);
   });
 
+  // embedded; on a server, which differs by its profile and its version, every fifth
   test('with all of history built: every project, function, interval', async () => {
     while (sent < EVENTS) await sendBatch();
     expect(requests.length + [...invocations.values()].reduce((sum, list) => sum + list.length, 0)).toBeGreaterThan(
@@ -237,8 +247,9 @@ describe(`rollups equal the raw logs (seed ${SEED})`, { timeout: 300_000 }, () =
     );
     world.now = UNTIL;
     let counted = 0;
-    for (let rank = 0; rank < PROJECTS; rank++) counted += await everythingOf(project(rank), UNTIL);
-    expect(counted).toBeGreaterThan(8_000);
+    const stride = hasServer() ? 5 : 1;
+    for (let rank = 0; rank < PROJECTS; rank += stride) counted += await everythingOf(project(rank), UNTIL);
+    expect(counted).toBeGreaterThan(8_000 / stride);
   });
 
   test.each(NOWS.map((now) => [new Date(now).toISOString(), now] as const))('with now at %s', async (_, now) => {
@@ -277,10 +288,10 @@ describe(`rollups equal the raw logs (seed ${SEED})`, { timeout: 300_000 }, () =
   });
 
   test('while periods are built anew and events go on', async () => {
-    let looks = 0;
+    let waits = 0;
     world.onWait = async () => {
-      if (++looks <= 8) await sendBatch();
-      await sample(world.now);
+      if (++waits <= 8) await sendBatch();
+      await look(world.now);
     };
     const today = Math.floor(world.now / 1000 / DAY) * DAY;
     for (const source of ['edge_logs', 'function_edge_logs']) {
@@ -296,7 +307,7 @@ describe(`rollups equal the raw logs (seed ${SEED})`, { timeout: 300_000 }, () =
     }
     for (let left = 6; left > 0; left = await repairOpen(world.context)) await sendBatch();
     world.onWait = () => Promise.resolve();
-    expect(looks).toBeGreaterThan(4);
+    expect(waits).toBeGreaterThan(4);
     await sample(world.now);
   });
 
