@@ -112,3 +112,9 @@ export function createPool<S>({ size, queueLimit, idleLimit, open, recover, clos
 export function cancelled(): Error {
   return refusal(394, 'Query was cancelled by the caller');
 }
+
+/** A pool without sessions: runs `size` works at a time, in the order of calls. */
+export function createLimit(size: number, queueLimit = Number.POSITIVE_INFINITY): Pool<undefined> {
+  const [open, recover] = [async (): Promise<undefined> => undefined, async (): Promise<boolean> => false];
+  return createPool<undefined>({ size, queueLimit, idleLimit: 0, open, recover, close: () => {} });
+}

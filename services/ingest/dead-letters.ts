@@ -15,7 +15,7 @@ import { storeBatch } from './delivery/store-batch.ts';
 import { evaluateBatch, rulesFor, type Rules } from './evaluate/evaluate.ts';
 import { rawInsert } from './evaluate/raw-rows.ts';
 import type { Reason } from './evaluate/record.ts';
-import { RowBinary } from './evaluate/row-binary.ts';
+import { insertOf, type RowColumns } from './evaluate/row-binary.ts';
 import { findShard } from './shard.ts';
 import { statements } from './statements.ts';
 
@@ -159,43 +159,31 @@ export async function replayDeadLetter(every: ReplayOptions, letter: DeadLetterC
  */
 export async function announceReplay(
   clickhouse: Pick<ClickHouse, 'insertRows'>,
-  { topic, incarnation, partition, offset }: LetterPlace,
-  { evaluatedAt, version, period }: Pick<Rules, 'evaluatedAt' | 'version' | 'period'>,
+  letter: LetterPlace,
+  rules: Pick<Rules, 'evaluatedAt' | 'version' | 'period'>,
   timestamp: number | undefined,
   attempt = 0,
 ): Promise<void> {
-  const row = new RowBinary(0);
-  row.begin();
-  row.text(topic);
-  row.uint32(incarnation);
-  row.uint32(partition);
-  row.int64(Number(offset));
-  row.uint8(0);
-  row.int64(evaluatedAt);
-  row.uint16(version);
-  row.uint32(period);
-  row.uint8(timestamp === undefined ? 1 : 0);
-  if (timestamp !== undefined) row.int64(timestamp);
-  const token = `replay:${topic}:${incarnation}:${partition}:${offset}`;
+  const token = `replay:${letter.topic}:${letter.incarnation}:${letter.partition}:${letter.offset}`;
   await clickhouse.insertRows({
-    table: 'dead_letter_replays',
-    columns: REPLAY_COLUMNS,
-    pieces: row.take(),
+    ...insertOf('dead_letter_replays', REPLAY_COLUMNS, [{ ...letter, ...rules, timestamp }]),
     settings: { insert_deduplication_token: attempt === 0 ? token : `${token}:${attempt}` },
   });
 }
 
-const REPLAY_COLUMNS = [
-  'kafka_topic',
-  'kafka_incarnation',
-  'kafka_partition',
-  'kafka_offset',
-  'done',
-  'evaluated_at',
-  'rules',
-  'period',
-  'timestamp',
-] as const;
+type ReplayRow = LetterPlace & Pick<Rules, 'evaluatedAt' | 'version' | 'period'> & { timestamp: number | undefined };
+/** The columns of dead_letter_replays. */
+const REPLAY_COLUMNS: RowColumns<ReplayRow> = {
+  kafka_topic: (out, { topic }) => out.text(topic),
+  kafka_incarnation: (out, { incarnation }) => out.uint32(incarnation),
+  kafka_partition: (out, { partition }) => out.uint32(partition),
+  kafka_offset: (out, { offset }) => out.int64(Number(offset)),
+  done: (out) => out.uint8(0),
+  evaluated_at: (out, { evaluatedAt }) => out.int64(evaluatedAt),
+  rules: (out, { version }) => out.uint16(version),
+  period: (out, { period }) => out.uint32(period),
+  timestamp: (out, { timestamp }) => out.orNull(timestamp, (v) => out.int64(v)),
+};
 
 interface ReplayState {
   /** 1 = the batch that the letter is of is finished */

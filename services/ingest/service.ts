@@ -1,5 +1,6 @@
 import { availableParallelism } from 'node:os';
 import { shardsOf, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { createLimit } from '../../common/clickhouse/pool.ts';
 import { systemClock, type Clock } from '../../common/clock.ts';
 import type { Settings } from '../../common/config/settings.ts';
 import type { KafkaClient } from '../../common/kafka/client.ts';
@@ -17,10 +18,9 @@ import { proveOnceAvailable } from './canary.ts';
 import { startConsumer, type RunningConsumer } from './consumer.ts';
 import { createLedger } from './delivery/ledger.ts';
 import { createRegister } from './delivery/register.ts';
-import { limited, TAKEOVER_READS } from './limited.ts';
 import { createIngestMetrics, type IngestMetrics } from './metrics.ts';
 import { keepReplaysComplete } from './open-replays.ts';
-import { createShardOf, ofPartition } from './shard.ts';
+import { createShardOf, ofPartition, TAKEOVER_READS } from './shard.ts';
 import { createStore, type StoreContext } from './store.ts';
 
 export type RunningIngest = Component & RunningConsumer;
@@ -98,7 +98,7 @@ export async function startIngest({
   const decoders = createDecoders(settings, (outcome) => metrics.schemaLookups.inc({ outcome }));
   const shardOf = createShardOf(clickhouse);
   const ledgers = new Map(shards.map((shard) => [shard, createLedger(shard)]));
-  const takeoverReads = new Map(shards.map((shard) => [shard, limited(TAKEOVER_READS)]));
+  const few = new Map(shards.map((shard) => [shard, createLimit(TAKEOVER_READS)]));
   /** what today's rules are made of */
   const today = { clock, retentionDays: settings.RAW_RETENTION_DAYS, maxEventBytes: settings.MAX_EVENT_BYTES };
   const context: Omit<StoreContext, 'clickhouse'> = {
@@ -108,7 +108,7 @@ export async function startIngest({
     group: settings.KAFKA_GROUP_ID,
     register: createRegister(clickhouse, clock, createClockWatch(metrics, logger)),
     ledger: async (row) => await ledgers.get(await shardOf(row.topic, row.partition))!(row),
-    takeoverRead: async (topic, partition, read) => await takeoverReads.get(await shardOf(topic, partition))!(read),
+    takeoverRead: async (topic, partition, read) => await few.get(await shardOf(topic, partition))!.use('', read),
   };
   // `size`: batches written at a time; `most`: together with those that take longer than a second
   // (delivery/permits.ts). Embedded: an insert takes one of our cores, so more inserts than cores only delay each

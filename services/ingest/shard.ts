@@ -1,9 +1,15 @@
 import { crc32 } from 'node:zlib';
 import { fresh, select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { createLimit } from '../../common/clickhouse/pool.ts';
 import { StartError } from '../../common/errors.ts';
 import { keyOf } from '../../common/kafka/partition.ts';
-import { limited, TAKEOVER_READS } from './limited.ts';
 import { statements } from './statements.ts';
+
+/**
+ * A process takes all its partitions at once. Of more reads than this the client would refuse some, callers' queries
+ * too (READ_QUEUE in common/clickhouse/pool.ts).
+ */
+export const TAKEOVER_READS = 16;
 
 /**
  * Where the rows of a partition are. In a cluster of several shards, all that is written of one partition of Kafka is on
@@ -41,11 +47,11 @@ export async function findShard(clickhouse: ClickHouse, topic: string, partition
 /** Finds each shard once: it never changes. */
 export function createShardOf(clickhouse: ClickHouse) {
   const known = new Map<string, ClickHouse>();
-  const few = limited(TAKEOVER_READS);
+  const few = createLimit(TAKEOVER_READS);
   return Object.assign(
     async (topic: string, partition: number): Promise<ClickHouse> => {
       const place = keyOf(topic, partition);
-      const shard = known.get(place) ?? (await few(() => findShard(clickhouse, topic, partition)));
+      const shard = known.get(place) ?? (await few.use('', () => findShard(clickhouse, topic, partition)));
       known.set(place, shard);
       return shard;
     },

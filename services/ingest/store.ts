@@ -20,7 +20,7 @@ import type {
 import type { RegisterReader } from './delivery/register.ts';
 import { DEAD_LETTER_COLUMNS, evaluateBatch, rulesFor, schemaIdsOf, textOf } from './evaluate/evaluate.ts';
 import { lastRawInsert, type RawRows } from './evaluate/raw-rows.ts';
-import { recycle, RowBinary } from './evaluate/row-binary.ts';
+import { insertOf, recycle, type RowColumns } from './evaluate/row-binary.ts';
 import type { IngestMetrics } from './metrics.ts';
 import { assertShard, type ShardOf } from './shard.ts';
 import { CHECKED_BYTES, checksum, type Record } from './evaluate/record.ts';
@@ -87,17 +87,9 @@ export function createStore(context: StoreContext, place: StorePlace): Store {
     },
 
     async claim(epoch) {
-      const claim = new RowBinary(0);
-      claim.begin();
-      claim.text(topic);
-      claim.uint32(partition);
-      claim.int64(epoch);
-      claim.text(group);
-      claim.text((await shardOf(topic, partition)).shard ?? '');
+      const { shard = '' } = await shardOf(topic, partition);
       await clickhouse.insertRows({
-        table: 'partition_owners',
-        columns: ['topic', 'partition', 'epoch', 'consumer_group', 'shard'],
-        pieces: claim.take(),
+        ...insertOf('partition_owners', OWNER_COLUMNS, [{ ...where, epoch, group, shard }]),
         // of two claims of an epoch the first one counts
         settings: { insert_deduplication_token: `owner:${topic}:${partition}:${epoch}` },
       });
@@ -126,6 +118,15 @@ export function createStore(context: StoreContext, place: StorePlace): Store {
     },
   };
 }
+
+/** The columns of partition_owners. */
+const OWNER_COLUMNS: RowColumns<{ topic: string; partition: number; epoch: number; group: string; shard: string }> = {
+  topic: (out, { topic }) => out.text(topic),
+  partition: (out, { partition }) => out.uint32(partition),
+  epoch: (out, { epoch }) => out.int64(epoch),
+  consumer_group: (out, { group }) => out.text(group),
+  shard: (out, { shard }) => out.text(shard),
+};
 
 /** What a verdict depends on today. */
 function settingsOf({ retentionDays, maxEventBytes }: StoreContext, { rawAvro }: StorePlace) {

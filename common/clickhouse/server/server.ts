@@ -2,7 +2,7 @@ import type { Logger } from '../../logger.ts';
 import type { ClickHouse, ReadResult, Rights } from '../clickhouse.ts';
 import { databaseOfAll } from '../database.ts';
 import { pinnedSettings } from '../pinned-settings.ts';
-import { CLOSE_GRACE_MS, createPool, READ_QUEUE } from '../pool.ts';
+import { CLOSE_GRACE_MS, createLimit, READ_QUEUE } from '../pool.ts';
 import { createConnection, type Connection } from './connection.ts';
 import { onceAnswered, readVersion } from './version.ts';
 import { killWrites, write, type Writes } from './writes.ts';
@@ -46,14 +46,6 @@ const LONGEST_PARAMETER = 12_000;
 /** How long a server that cannot be reached is asked to end a write, milliseconds: it may be starting. */
 const UNREACHABLE_PATIENCE_MS = 3_000;
 
-/** A server has no sessions of ours. */
-const NO_SESSIONS = {
-  idleLimit: 0,
-  open: () => Promise.resolve(undefined),
-  recover: () => Promise.resolve(false),
-  close: () => {},
-};
-
 /**
  * A ClickHouse server over HTTP. Every statement waits for its end before the server answers (wait_end_of_query), so
  * the status tells the truth. An exception after a 200 is noticed too, by the tag that the server announces in its
@@ -70,8 +62,8 @@ export async function openServer(options: ServerOptions): Promise<ClickHouse> {
     await connection.close();
     throw error;
   });
-  const reading = createPool<undefined>({ size: readers, queueLimit: READ_QUEUE, ...NO_SESSIONS });
-  const writing = createPool<undefined>({ size: writers, queueLimit: Number.POSITIVE_INFINITY, ...NO_SESSIONS });
+  const reading = createLimit(readers, READ_QUEUE);
+  const writing = createLimit(writers);
   const closing = new AbortController();
   const endWrites = new AbortController();
   const writes: Writes = { connection, server, logger, unreachablePatienceMs, ended: endWrites.signal };

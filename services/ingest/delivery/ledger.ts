@@ -1,7 +1,7 @@
 import { setTimeout } from 'node:timers/promises';
 import type { ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
-import { RowBinary } from '../evaluate/row-binary.ts';
-import type { LedgerEntry, RecordMark } from './ports.ts';
+import { insertOf, type RowColumns } from '../evaluate/row-binary.ts';
+import type { LedgerEntry } from './ports.ts';
 
 /** The row of one batch. */
 export interface LedgerRow {
@@ -15,31 +15,31 @@ export interface LedgerRow {
 /** Resolves when the row is in the ledger. */
 export type Ledger = (row: LedgerRow) => Promise<void>;
 
-const COLUMNS = [
-  'topic',
-  'incarnation',
-  'partition',
-  'first',
-  'last',
-  'source',
-  'consumer_group',
-  'stored',
-  'dead_lettered',
-  'null_values',
-  'no_records',
-  'gap',
-  'evaluated_at',
-  'rules',
-  'period',
-  'begin_offset',
-  'begin_record_time',
-  'begin_checksum',
-  'end_offset',
-  'end_record_time',
-  'end_checksum',
-  'closes',
-  'min_timestamp',
-] as const;
+const COLUMNS: RowColumns<LedgerRow> = {
+  topic: (out, { topic }) => out.text(topic),
+  incarnation: (out, { entry }) => out.uint32(entry.incarnation),
+  partition: (out, { partition }) => out.uint32(partition),
+  first: (out, { entry }) => out.int64(entry.first),
+  last: (out, { entry }) => out.int64(entry.last),
+  source: (out, { source }) => out.text(source),
+  consumer_group: (out, { group }) => out.text(group),
+  stored: (out, { entry }) => out.uint32(entry.stored.rows),
+  dead_lettered: (out, { entry }) => out.uint32(entry.stored.deadLetters),
+  null_values: (out, { entry }) => out.uint32(entry.nullValues),
+  no_records: (out, { entry }) => out.int64(entry.noRecords),
+  gap: (out, { entry }) => out.int64(entry.gap),
+  evaluated_at: (out, { entry }) => out.int64(entry.rules.evaluatedAt),
+  rules: (out, { entry }) => out.uint16(entry.rules.version),
+  period: (out, { entry }) => out.uint32(entry.rules.period),
+  begin_offset: (out, { entry }) => out.orNull(entry.begin?.offset, (v) => out.int64(v)),
+  begin_record_time: (out, { entry }) => out.int64(entry.begin?.time ?? -1),
+  begin_checksum: (out, { entry }) => out.orNull(entry.begin?.checksum, (v) => out.uint32(v)),
+  end_offset: (out, { entry }) => out.orNull(entry.end?.offset, (v) => out.int64(v)),
+  end_record_time: (out, { entry }) => out.int64(entry.end?.time ?? -1),
+  end_checksum: (out, { entry }) => out.orNull(entry.end?.checksum, (v) => out.uint32(v)),
+  closes: (out, { entry }) => out.uint8(entry.closes ? 1 : 0),
+  min_timestamp: (out, { entry }) => out.orNull(entry.stored.minTimestamp, (v) => out.int64(v)),
+};
 
 /**
  * No token: a row that is written twice counts once anyway. An engine that is killed may have noted a token without its
@@ -74,9 +74,7 @@ export function createLedger(
       const rows = waiting;
       waiting = [];
       const inserting = clickhouse.insertRows({
-        table: 'batches',
-        columns: COLUMNS,
-        pieces: encodeRows(rows),
+        ...insertOf('batches', COLUMNS, rows, PIECE_BYTES),
         settings: SETTINGS,
       });
       running = inserting.catch(() => {});
@@ -89,40 +87,4 @@ export function createLedger(
     });
     return next;
   };
-}
-
-/** As RowBinary, in the order of COLUMNS. */
-function encodeRows(rows: readonly LedgerRow[]): Uint8Array[] {
-  const out = new RowBinary(PIECE_BYTES);
-  for (const { source, topic, partition, group, entry } of rows) {
-    const { incarnation, first, last, rules, stored, nullValues, noRecords, gap, begin, end, closes } = entry;
-    out.begin();
-    out.text(topic);
-    out.uint32(incarnation);
-    out.uint32(partition);
-    out.int64(first);
-    out.int64(last);
-    out.text(source);
-    out.text(group);
-    for (const count of [stored.rows, stored.deadLetters, nullValues]) out.uint32(count);
-    out.int64(noRecords);
-    out.int64(gap);
-    out.int64(rules.evaluatedAt);
-    out.uint16(rules.version);
-    out.uint32(rules.period);
-    writeMark(out, begin);
-    writeMark(out, end);
-    out.uint8(closes ? 1 : 0);
-    out.uint8(stored.minTimestamp === undefined ? 1 : 0);
-    if (stored.minTimestamp !== undefined) out.int64(stored.minTimestamp);
-  }
-  return out.take();
-}
-
-function writeMark(out: RowBinary, mark: RecordMark | undefined): void {
-  out.uint8(mark === undefined ? 1 : 0);
-  if (mark !== undefined) out.int64(mark.offset);
-  out.int64(mark?.time ?? -1);
-  out.uint8(mark === undefined ? 1 : 0);
-  if (mark !== undefined) out.uint32(mark.checksum);
 }

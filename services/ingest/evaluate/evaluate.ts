@@ -4,7 +4,7 @@ import { sourceOf, type SourceName } from '../../../common/sources.ts';
 import type { AvroDecoder } from '../avro/decoder.ts';
 import { rawRowWriter, type RawRows } from './raw-rows.ts';
 import { formOf, type BatchPlace, type Reason, type Record, type Refusal } from './record.ts';
-import { RowBinary } from './row-binary.ts';
+import { RowBinary, writeRow, type RowColumns } from './row-binary.ts';
 
 /**
  * Message → row, dead letter, or nothing (a null value): one pure function for ingest, recovery and replays. It knows
@@ -48,23 +48,38 @@ export interface EvaluatedBatch {
   readonly reasons: ReadonlyMap<Reason, number>;
 }
 
+interface DeadLetter {
+  readonly source: string;
+  readonly place: BatchPlace;
+  readonly rules: Rules;
+  readonly record: Record;
+  readonly refusal: Refusal;
+}
+
+const DEAD_LETTER: RowColumns<DeadLetter> = {
+  source: (out, { source }) => out.text(source),
+  kafka_topic: (out, { place }) => out.text(place.topic),
+  kafka_incarnation: (out, { place }) => out.uint32(place.incarnation),
+  kafka_partition: (out, { place }) => out.uint32(place.partition),
+  kafka_offset: (out, { record }) => out.int64(record.offset),
+  batch_last: (out, { place }) => out.int64(place.batchLast),
+  evaluated_at: (out, { rules }) => out.int64(rules.evaluatedAt),
+  rules: (out, { rules }) => out.uint16(rules.version),
+  record_time: (out, { record }) => out.int64(record.time),
+  reason: (out, { refusal }) => out.text(refusal.reason),
+  detail: (out, { refusal }) => out.text(refusal.detail),
+  key: (out, { record }) => out.nullable(record.key),
+  headers(out, { record }) {
+    out.length(record.headers.length);
+    for (const [name, header] of record.headers) {
+      out.text(name);
+      out.nullable(header);
+    }
+  },
+  value: (out, { record }) => out.string(record.value!),
+};
 /** The columns of dead_letters in the order of EvaluatedBatch.deadLetters. */
-export const DEAD_LETTER_COLUMNS: readonly string[] = [
-  'source',
-  'kafka_topic',
-  'kafka_incarnation',
-  'kafka_partition',
-  'kafka_offset',
-  'batch_last',
-  'evaluated_at',
-  'rules',
-  'record_time',
-  'reason',
-  'detail',
-  'key',
-  'headers',
-  'value',
-];
+export const DEAD_LETTER_COLUMNS: readonly string[] = Object.keys(DEAD_LETTER);
 
 /** Returns the schema ids that messages of these records may be decoded with today. Throws RegistryError. */
 export async function schemaIdsOf(
@@ -187,7 +202,7 @@ async function evaluate(
     } else {
       deadOffsets.push(record.offset);
       reasons.set(refusal.reason, (reasons.get(refusal.reason) ?? 0) + 1);
-      writeDeadLetter(source, place, rules, record, refusal, deadLetters);
+      writeRow(deadLetters, DEAD_LETTER, { source, place, rules, record, refusal });
       bytes += sizeBeside(record);
     }
   }
@@ -209,33 +224,4 @@ async function evaluate(
     rows.write(record, text, text === value);
     return undefined;
   }
-}
-
-function writeDeadLetter(
-  source: string,
-  place: BatchPlace,
-  rules: Rules,
-  { offset, time, key, headers, value }: Record,
-  { reason, detail }: Refusal,
-  out: RowBinary,
-): void {
-  out.begin();
-  out.text(source);
-  out.text(place.topic);
-  out.uint32(place.incarnation);
-  out.uint32(place.partition);
-  out.int64(offset);
-  out.int64(place.batchLast);
-  out.int64(rules.evaluatedAt);
-  out.uint16(rules.version);
-  out.int64(time);
-  out.text(reason);
-  out.text(detail);
-  out.nullable(key);
-  out.length(headers.length);
-  for (const [name, header] of headers) {
-    out.text(name);
-    out.nullable(header);
-  }
-  out.string(value!);
 }

@@ -145,4 +145,26 @@ export class RowBinary {
     this.uint8(bytes === null ? 1 : 0);
     if (bytes !== null) this.string(bytes);
   }
+
+  /** A Nullable value: what `write` writes of it, or nothing. */
+  orNull(value: number | undefined, write: (value: number) => void): void {
+    this.uint8(value === undefined ? 1 : 0);
+    if (value !== undefined) write(value);
+  }
+}
+
+/** The columns of a table in the order of its rows: what writes each. */
+export type RowColumns<Row> = Readonly<Record<string, (out: RowBinary, row: Row) => void>>;
+
+/** Writes a row behind those that `out` has. */
+export function writeRow<Row>(out: RowBinary, columns: RowColumns<Row>, row: Row): void {
+  out.begin();
+  for (const write of Object.values(columns)) write(out, row);
+}
+
+/** Returns an insert of rows; `pieceBytes` as in RowBinary. */
+export function insertOf<Row>(table: string, columns: RowColumns<Row>, rows: readonly Row[], pieceBytes = 0) {
+  const out = new RowBinary(pieceBytes);
+  for (const row of rows) writeRow(out, columns, row);
+  return { table, columns: Object.keys(columns), pieces: out.take() };
 }

@@ -368,6 +368,7 @@ export function startProcess({
   async function fetch(taken: Taken, at: number): Promise<void> {
     const { log, lane } = taken;
     taken.isFetching = true;
+    const life = log.life;
     await world.hop('fetch');
     await reachKafka();
     const change = changed.get(log.partition);
@@ -379,7 +380,7 @@ export function startProcess({
       return;
     }
     const answer = change === undefined ? log.read(at, 1 + world.below(5)) : ({ kind: 'out_of_range' } as const);
-    const [seen, seenLife] = [log.version, log.life];
+    const seen = log.version;
     if (answer.kind === 'out_of_range') await commit(log.partition, EARLIEST, '').catch(() => {});
     const first = log.low;
     await world.hop('fetch answer');
@@ -387,8 +388,9 @@ export function startProcess({
     taken.isFetching = false;
     const now = current.get(log.partition);
     if (now !== taken || taken.position !== at || taken.isPaused) {
-      // where the partition has another leader by now, a fetch of before the rejoin is handed over
-      if (now !== undefined && now !== taken && answer.kind === 'fetched' && seenLife === log.life) {
+      // where the partition has another leader by now, a fetch of before the rejoin is handed over; its leader of then
+      // has nothing of a log that changed since (one connection: it answers no later fetch before this one)
+      if (now !== undefined && now !== taken && answer.kind === 'fetched' && life === log.life) {
         world.count('fetches of before a rejoin');
         if (now.lane.offer({ at, ...answer.fetched })) now.position = answer.fetched.to + 1;
         now.wake();
