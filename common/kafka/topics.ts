@@ -138,7 +138,7 @@ async function createMissing(
     missing.map(async (topic) => {
       // One request per topic: for a mixture of created and existing topics (false), kafkajs answers a joint request
       // with an error. We do not use its wait for leaders: it fails while the broker does not know the new topic, and
-      // that error hid the creation.
+      // that error hid the creation. The replication factor -1 is the broker's default, known since Kafka 2.4.
       const topics = [{ topic, numPartitions: partitions, replicationFactor: -1 }];
       if (await admin.createTopics({ topics, waitForLeaders: false })) created.push(topic);
     }),
