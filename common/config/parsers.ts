@@ -49,6 +49,8 @@ export function url(...protocols: string[]): (value: string) => string {
     } catch (error) {
       throw new Error('has a % that begins no escape; in a password it is written %25', { cause: error });
     }
+    // A path that is appended would land in it. `search` does not show an empty query, as in http://host/?
+    if (/[?#]/.test(value)) throw new Error('has a query or a fragment; in a password ? and # are written %3F and %23');
     if (!protocols.includes(parsed.protocol.slice(0, -1)))
       throw new Error(`has the protocol ${parsed.protocol.slice(0, -1)}; use ${protocols.join(' or ')}`);
     return value;
@@ -57,8 +59,8 @@ export function url(...protocols: string[]): (value: string) => string {
 
 /** A ClickHouse server; the path is the name of the database. */
 export function server(value: string): string {
-  const { pathname, search, hash } = new URL(url('http', 'https')(value));
-  if (pathname.includes('/', 1) || search !== '' || hash !== '')
+  const { pathname } = new URL(url('http', 'https')(value));
+  if (pathname.includes('/', 1))
     throw new Error('has more than a database behind the host; use http://user:password@host:8123/database');
   return value;
 }

@@ -16,7 +16,7 @@ export interface Setting<T> {
   /** how documentation shows the default, if the value itself is not suitable */
   readonly shown?: string;
   readonly unit?: string;
-  /** `address`: a URL, of which only user, password and parameters are secret */
+  /** `address`: a URL, of which only user and password are secret */
   readonly secret?: true | 'address';
   readonly parse: { (text: string): T; readonly range?: string };
 }
