@@ -21,6 +21,11 @@ const REFUSED_FOR_MS = 30_000;
 /** Bytes that only look like a message with an id must not fill the memory. */
 const MAX_REFUSED = 10_000;
 const TIMEOUT_MS = 10_000;
+/** Far above any schema; without a limit, one answer could fill the memory. */
+const MAX_ANSWER_BYTES = 8 * 1024 * 1024;
+/** What messages show of an answer without a schema, unless it is longer than the text of an error. */
+const SHOWN = /^.{1,100}/u;
+const LONGEST_ERROR_TEXT = 1_000;
 
 /**
  * Client of a schema registry with Confluent's API (GET /schemas/ids/{id}). What is found is kept for good: an id never
@@ -74,22 +79,27 @@ export function createRegistry({ url, onLookup, monotonic = () => performance.no
       headers,
       signal: AbortSignal.timeout(TIMEOUT_MS),
     })
-      .then(async (response) => ({ status: response.status, body: await response.text() }))
+      .then(async (response) => ({ status: response.status, body: await bodyOf(response) }))
       .catch((error: unknown) => {
         throw new RegistryError(`the schema registry ${where} does not answer: ${reasonOf(error)}`, { cause: error });
       });
-    if (status === 404 && !isPage(body)) {
+    if (body === undefined)
+      throw new RegistryError(
+        `the schema registry ${where} returned more than ${MAX_ANSWER_BYTES} bytes for schema id ${id}`,
+      );
+    const answer = parseAnswer(body);
+    if (status === 404 && isRefusal(answer)) {
       if (refused.size >= MAX_REFUSED) refused.clear();
       const refusal = { detail: `schema id ${id} is not in the registry`, until: monotonic() + REFUSED_FOR_MS };
       refused.set(id, refusal);
       return refusal;
     }
-    if (status !== 200)
-      throw new RegistryError(`the schema registry ${where} returned HTTP ${status} for schema id ${id}`);
-    const answer = parseAnswer(body);
-    if (answer === undefined)
-      throw new RegistryError(`the schema registry ${where} returned no schema for schema id ${id}`);
-    const lookup = lookupOf(id, answer);
+    if (status !== 200 || typeof answer.schema !== 'string')
+      throw new RegistryError(
+        `the schema registry ${where} returned HTTP ${status}${status === 200 ? ' without a schema' : ''} ` +
+          `for schema id ${id}${shown(body)}`,
+      );
+    const lookup = lookupOf(id, answer.schema, answer);
     found.set(id, lookup);
     return lookup;
   }
@@ -98,28 +108,54 @@ export function createRegistry({ url, onLookup, monotonic = () => performance.no
 export type Registry = ReturnType<typeof createRegistry>;
 
 interface Answer {
-  readonly schema: string;
+  readonly schema?: unknown;
   readonly schemaType?: unknown;
   readonly references?: unknown;
+  readonly error_code?: unknown;
 }
 
-function parseAnswer(body: string): Answer | undefined {
+/** Returns the text of an answer; undefined if it is too large. */
+async function bodyOf({ body }: Response): Promise<string | undefined> {
+  const pieces: Uint8Array[] = [];
+  let bytes = 0;
+  for await (const piece of body ?? []) {
+    bytes += piece.length;
+    // leaving the loop ends the request
+    if (bytes > MAX_ANSWER_BYTES) return undefined;
+    pieces.push(piece);
+  }
+  return new TextDecoder().decode(Buffer.concat(pieces));
+}
+
+/** Returns an answer without any property if the text is not a JSON object. */
+function parseAnswer(body: string): Answer {
   try {
-    const answer = JSON.parse(body) as Answer | null;
-    return typeof answer?.schema === 'string' ? answer : undefined;
+    return (JSON.parse(body) as Answer | null) ?? {};
   } catch {
-    return undefined;
+    return {};
   }
 }
 
-/** Returns whether a body is HTML, as a proxy answers for a registry that restarts. */
-function isPage(body: string): boolean {
-  return /^\s*</.test(body);
+/**
+ * Only these codes say that the registry does not have the id: Confluent, Karapace and Redpanda answer 40403, Apicurio
+ * 40403 or 40401. Proxies, and a registry that is asked below a wrong path, answer 404 without one.
+ */
+function isRefusal({ error_code: code }: Answer): boolean {
+  return Number.isInteger(code) && (code as number) >= 40_401 && (code as number) <= 40_499;
 }
 
-/** Without a schemaType it is Avro. */
-function lookupOf(id: number, { schema, schemaType = 'AVRO', references = [] }: Answer): Lookup {
-  if (schemaType !== 'AVRO') return { detail: `schema id ${id} is of type ${String(schemaType)}` };
+/** Returns the beginning of a body behind a colon, if it is a short text. */
+function shown(body: string): string {
+  if (body.length > LONGEST_ERROR_TEXT || body.includes('\ufffd')) return '';
+  const text = SHOWN.exec(body.replaceAll(/[\p{C}\s]+/gu, ' ').trim());
+  return text === null ? '' : `: ${text[0]}`;
+}
+
+/** Without a schemaType it is Avro. Some registries answer null for what is absent. */
+function lookupOf(id: number, schema: string, answer: Answer): Lookup {
+  const type: unknown = answer.schemaType ?? 'AVRO';
+  const references = answer.references ?? [];
+  if (type !== 'AVRO') return { detail: `schema id ${id} is of type ${String(type)}` };
   if (!Array.isArray(references) || references.length > 0)
     return { detail: `schema id ${id} refers to other schemas, which is not supported: register it with them in one` };
   try {

@@ -59,12 +59,28 @@ test('an id that is not there is asked for again after a while', async () => {
   expect(outcomes).toEqual(['refused', 'found']);
 });
 
+test.each([40401, 40403, 40499])('a 404 with the error code %i says that the id is not there', async (code) => {
+  server.fault = { status: 404, body: `{"error_code":${code},"message":"Schema not found"}` };
+  expect(await client().lookup(5)).toMatchObject({ detail: 'schema id 5 is not in the registry' });
+});
+
 test.each<[string, { status: number; body: string }]>([
   ['500', { status: 500, body: '{"error_code":50001}' }],
   ['503', { status: 503, body: '' }],
   ['401', { status: 401, body: '{"error_code":401}' }],
   ['429', { status: 429, body: '' }],
-  ['404 from a proxy', { status: 404, body: '<html><body>404</body></html>' }],
+  ['404 with a page', { status: 404, body: '<html><body>404</body></html>' }],
+  ['404 of Traefik', { status: 404, body: '404 page not found\n' }],
+  ['404 of ingress-nginx', { status: 404, body: 'default backend - 404' }],
+  ['404 of Kong', { status: 404, body: '{"message":"no Route matched with those values"}' }],
+  ['404 of Spring', { status: 404, body: '{"timestamp":1,"status":404,"error":"Not Found","path":"/schemas/ids/1"}' }],
+  ['404 of Envoy', { status: 404, body: '' }],
+  ['404 for a wrong path', { status: 404, body: '{"error_code":404,"message":"HTTP 404 Not Found"}' }],
+  ['404 with a text as code', { status: 404, body: '{"error_code":"40403"}' }],
+  ['404 with a fraction as code', { status: 404, body: '{"error_code":40403.5}' }],
+  ['404 with a code beyond', { status: 404, body: '{"error_code":40500}' }],
+  ['404 with null', { status: 404, body: 'null' }],
+  ['500 with the code of a 404', { status: 500, body: '{"error_code":40403}' }],
   ['a page', { status: 200, body: '<html>' }],
   ['another document', { status: 200, body: '{"id":1}' }],
   ['null', { status: 200, body: 'null' }],
@@ -79,6 +95,43 @@ test.each<[string, { status: number; body: string }]>([
   server.fault = undefined;
   expect(await registry.lookup(id)).toHaveProperty('schema');
   expect(outcomes).toEqual(['failed', 'found']);
+});
+
+test.each<[string, number, string, string]>([
+  [
+    'a short text',
+    404,
+    ' 404 page\r\n\tnot \u0000\u001b[31mfound\n',
+    'returned HTTP 404 for schema id 5: 404 page not [31mfound',
+  ],
+  ['100 characters', 502, '😀'.repeat(200), `returned HTTP 502 for schema id 5: ${'😀'.repeat(100)}`],
+  ['no body', 404, '', 'returned HTTP 404 for schema id 5'],
+  ['a long body', 404, 'x'.repeat(1_001), 'returned HTTP 404 for schema id 5'],
+  ['no text', 404, '\ufffd', 'returned HTTP 404 for schema id 5'],
+  ['no schema', 200, '<html>', 'returned HTTP 200 without a schema for schema id 5: <html>'],
+])('the error says what came: %s', async (_, status, body, message) => {
+  server.fault = { status, body };
+  await expect(client().lookup(5)).rejects.toMatchObject({ message: `the schema registry ${server.url} ${message}` });
+});
+
+test('an answer of more than 8 MiB is read no further, and is a reason to wait', async () => {
+  const schema = (bytes: number): string => JSON.stringify({ schema: JSON.stringify(record) }).padEnd(bytes);
+  const registry = client();
+  server.fault = { status: 200, body: schema(16 * 1024 ** 2) };
+  await expect(registry.lookup(5)).rejects.toMatchObject({
+    kind: 'retry',
+    message: `the schema registry ${server.url} returned more than 8388608 bytes for schema id 5`,
+  });
+  server.fault = { status: 200, body: schema(8 * 1024 ** 2) };
+  expect(await registry.lookup(5)).toHaveProperty('schema');
+});
+
+test('an answer may say null for no type and for no references', async () => {
+  server.fault = {
+    status: 200,
+    body: JSON.stringify({ schema: JSON.stringify(record), schemaType: null, references: null }),
+  };
+  expect(await client().lookup(5)).toHaveProperty('schema');
 });
 
 test('a registry that is away is a reason to wait', async () => {
