@@ -16,8 +16,12 @@ export interface RegistryOptions {
   readonly monotonic?: () => number;
 }
 
-/** An id that the registry does not know may be registered later; it is asked again after this long, milliseconds. */
-const REFUSED_FOR_MS = 30_000;
+/**
+ * An id that the registry does not know may be registered later: it is asked again after a second, then after twice as
+ * long each time, milliseconds. A replica of the registry learns a moment later of what a producer has registered.
+ */
+const REFUSED_FIRST_MS = 1_000;
+const REFUSED_MAX_MS = 30_000;
 /** Bytes that only look like a message with an id must not fill the memory. */
 const MAX_REFUSED = 10_000;
 const TIMEOUT_MS = 10_000;
@@ -44,7 +48,7 @@ export function createRegistry({ url, onLookup, monotonic = () => performance.no
   const where = base.href.replace(/\/+$/, '');
 
   const found = new Map<number, Lookup>();
-  const refused = new Map<number, { readonly detail: string; readonly until: number }>();
+  const refused = new Map<number, { readonly detail: string; readonly forMs: number; readonly until: number }>();
   const asked = new Map<number, Promise<Lookup>>();
 
   return {
@@ -89,8 +93,10 @@ export function createRegistry({ url, onLookup, monotonic = () => performance.no
       );
     const answer = parseAnswer(body);
     if (status === 404 && isRefusal(answer)) {
-      if (refused.size >= MAX_REFUSED) refused.clear();
-      const refusal = { detail: `schema id ${id} is not in the registry`, until: monotonic() + REFUSED_FOR_MS };
+      const before = refused.get(id);
+      if (before === undefined && refused.size >= MAX_REFUSED) refused.clear();
+      const forMs = before === undefined ? REFUSED_FIRST_MS : Math.min(before.forMs * 2, REFUSED_MAX_MS);
+      const refusal = { detail: `schema id ${id} is not in the registry`, forMs, until: monotonic() + forMs };
       refused.set(id, refusal);
       return refusal;
     }
