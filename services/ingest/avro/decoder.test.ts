@@ -160,6 +160,7 @@ describe("Confluent's format", () => {
     const asked: number[] = [];
     return {
       asked,
+      keeps: (id) => asked.includes(id),
       known: (id) =>
         asked.includes(id) ? (answers.get(id) ?? { detail: `schema id ${id} is not in the registry` }) : undefined,
       lookup: (id) => {
@@ -208,7 +209,11 @@ describe("Confluent's format", () => {
     const { type, fingerprint } = parsed(older);
     const strange = { fingerprint, type: Object.create(type, { fields: { value: [novel] } }) as typeof type };
     const found = new Map([parsed(error), strange].map((schema, id): [number, Lookup] => [id, { schema }]));
-    const decoder = decoderOf({ known: (id) => found.get(id), lookup: (id) => Promise.resolve(found.get(id)!) });
+    const decoder = decoderOf({
+      keeps: (id) => found.has(id),
+      known: (id) => found.get(id),
+      lookup: (id) => Promise.resolve(found.get(id)!),
+    });
     const datum = Buffer.concat([good, good]);
     expect(await decoder.usableIds([0, 1].map((id) => confluent(id, datum)))).toEqual([0]);
     expect(text(decoder.confluent(confluent(0, datum), new Set([0])))).toBe('{"project":"abc","e":{"project":"abc"}}');
@@ -218,16 +223,47 @@ describe("Confluent's format", () => {
     });
   });
 
-  test('a thousand of the commonest ids are asked for, however many different ones there are', async () => {
+  const junk = Array.from({ length: 5_000 }, (_, i) => confluent(1_000_000 + i, good));
+
+  test('the commonest ids are asked for, until 50 of a batch are refused', async () => {
     const registry = registryOf();
     const decoder = decoderOf(registry);
-    const junk = Array.from({ length: 5_000 }, (_, i) => confluent(1_000_000 + i, good));
     expect(await decoder.usableIds([...junk, confluent(7, good), confluent(7, good)])).toEqual([7]);
-    expect(registry.asked).toHaveLength(1_000);
+    expect(registry.asked[0]).toBe(7);
+    // eight at a time
+    expect(registry.asked.length).toBeLessThan(1 + 50 + 8);
     expect(decoder.confluent(junk.at(-1)!, new Set([7]))).toEqual({
       reason: 'unknown_schema',
       detail: 'schema id 1004999',
     });
+  });
+
+  test('refusals that are known keep no other id from being asked for', async () => {
+    const registry = registryOf();
+    const decoder = decoderOf(registry);
+    await Promise.all(junk.map((value) => registry.lookup(value.readUInt32BE(1))));
+    expect(await decoder.usableIds([...junk, ...junk, confluent(7, good)])).toEqual([7]);
+    expect(registry.asked).toHaveLength(junk.length + 1);
+  });
+
+  test('after a start all ids of a batch are asked for, if the registry has as many as a batch can use', async () => {
+    const schema = parsed(older);
+    const asked = new Set<number>();
+    const registry: Registry = {
+      known: (id) => (asked.has(id) ? { schema } : undefined),
+      keeps: (id) => asked.has(id),
+      lookup: (id) => {
+        asked.add(id);
+        return Promise.resolve({ schema });
+      },
+    };
+    const ids = Array.from({ length: 1_000 }, (_, i) => i + 1);
+    const usable = await decoderOf(registry).usableIds(ids.map((id) => confluent(id, good)));
+    expect(usable).toEqual(ids.slice(0, MAX_IDS));
+    expect(asked.size).toBeLessThan(MAX_IDS + 8);
+    // only the rest is new to the second batch
+    expect(await decoderOf(registry).usableIds(ids.map((id) => confluent(id, good)))).toHaveLength(MAX_IDS);
+    expect(asked.size).toBeLessThan(2 * (MAX_IDS + 8));
   });
 
   test('an id that was unknown when its batch was announced stays unknown to it', async () => {
@@ -275,7 +311,11 @@ describe("Confluent's format", () => {
 
   test('a batch uses the commonest ids, as many as a commit can carry', async () => {
     const schema = parsed(older);
-    const everything: Registry = { known: () => ({ schema }), lookup: () => Promise.resolve({ schema }) };
+    const everything: Registry = {
+      keeps: () => true,
+      known: () => ({ schema }),
+      lookup: () => Promise.resolve({ schema }),
+    };
     const rare = Array.from({ length: 50 }, (_, i) => 1_000_000_000 + i);
     const common = Array.from({ length: MAX_IDS }, (_, i) => 2_000_000_000 + i);
     const messages = [...rare, ...common, ...common.toReversed()].map((id) => confluent(id, good));

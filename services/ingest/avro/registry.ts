@@ -55,17 +55,23 @@ export function createRegistry({ url, onLookup, monotonic = () => performance.no
     /** What is known without asking; outdated refusals too. */
     known: (id: number): Lookup | undefined => found.get(id) ?? refused.get(id),
 
+    /** Returns whether a lookup is answered without asking. */
+    keeps: (id: number): boolean => kept(id) !== undefined,
+
     /** Asks at most once for what it knows, and for the same id once at a time. Throws RegistryError. */
     async lookup(id: number): Promise<Lookup> {
-      const kept = found.get(id);
-      if (kept !== undefined) return kept;
-      const refusal = refused.get(id);
-      if (refusal !== undefined && refusal.until > monotonic()) return refusal;
+      const answered = kept(id);
+      if (answered !== undefined) return answered;
       const answer = asked.get(id) ?? ask(id).finally(() => asked.delete(id));
       asked.set(id, answer);
       return answer;
     },
   };
+
+  function kept(id: number): Lookup | undefined {
+    const refusal = refused.get(id);
+    return found.get(id) ?? (refusal !== undefined && refusal.until > monotonic() ? refusal : undefined);
+  }
 
   async function ask(id: number): Promise<Lookup> {
     try {
