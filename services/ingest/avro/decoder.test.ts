@@ -199,6 +199,24 @@ describe("Confluent's format", () => {
     });
   });
 
+  test('a schema may have a namespace that only Java accepts', async () => {
+    const logs = { ...older, namespace: 'com.my-company.logs' };
+    const orders = { ...foreign, namespace: '2024.logs' };
+    const found = new Map([logs, orders].map((schema, id): [number, Lookup] => [id, { schema: parsed(schema) }]));
+    const own = decoderOf({
+      keeps: (id) => found.has(id),
+      known: (id) => found.get(id),
+      lookup: (id) => Promise.resolve(found.get(id)!),
+    });
+    const [first, second] = [0, 1].map((id) => confluent(id, good));
+    expect(await own.usableIds([first!, second!])).toEqual([0]);
+    expect(text(own.confluent(first!, new Set([0])))).toBe('{"project":"abc"}');
+    expect(own.confluent(second!, new Set([0]))).toEqual({
+      reason: 'unknown_schema',
+      detail: 'schema 2024.logs.orders is not one of edge_logs',
+    });
+  });
+
   test('a schema that cannot be compiled is unknown, and an error is a record', async () => {
     const error = {
       ...older,
@@ -206,8 +224,8 @@ describe("Confluent's format", () => {
       fields: [...older.fields, { name: 'e', type: { ...older, type: 'error', name: 'x' } }],
     };
     const novel = { name: 'n', aliases: [], type: { typeName: 'novel' } };
-    const { type, fingerprint } = parsed(older);
-    const strange = { fingerprint, type: Object.create(type, { fields: { value: [novel] } }) as typeof type };
+    const { type, ...others } = parsed(older);
+    const strange = { ...others, type: Object.create(type, { fields: { value: [novel] } }) as typeof type };
     const found = new Map([parsed(error), strange].map((schema, id): [number, Lookup] => [id, { schema }]));
     const decoder = decoderOf({
       keeps: (id) => found.has(id),

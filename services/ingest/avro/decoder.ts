@@ -113,8 +113,7 @@ export function createAvroDecoder(source: SourceName, schemas: KnownSchemas, reg
   }
 
   /** Whatever a schema holds, it ends no process: its messages would come again at each start. */
-  function compiled({ type }: Schema): Transcode | Refusal {
-    const name = type.name ?? type.typeName;
+  function compiled({ type, name }: Schema): Transcode | Refusal {
     if (!isRecord(type) || !isNamed(reader.type, type.name)) return unknown(`schema ${name} is not one of ${source}`);
     try {
       return compile(type, reader.type, eventReaderOf(sourceOf(source)).scanner);

@@ -1,4 +1,5 @@
 import avro from 'avsc';
+import { unqualified } from './names.ts';
 
 // How a writer's schema fits the reader's: Avro's rules of resolution, as far as transcode.ts needs them.
 
@@ -32,10 +33,6 @@ export function isNamed(reader: avro.Type, writerName: string | undefined): bool
       (name) => name === writerName || unqualified(name) === unqualified(writerName),
     )
   );
-}
-
-function unqualified(name: string): string {
-  return name.slice(name.lastIndexOf('.') + 1);
 }
 
 /**

@@ -5,6 +5,7 @@ import avro from 'avsc';
 import { EXIT_CONFIG, StartError } from '../../../common/errors.ts';
 import { sources, type SourceName } from '../../../common/sources.ts';
 import { fingerprintOf } from './fingerprint.ts';
+import { canonicalForm, spelledForAvsc, withFullNames } from './names.ts';
 
 /** A schema that messages may have been written with. */
 export type Schema = ReturnType<typeof parseSchema>;
@@ -13,16 +14,19 @@ export type KnownSchemas = ReturnType<typeof readKnownSchemas>;
 
 /**
  * Parses a schema (JSON text). Throws Error where it is none.
- * Defaults are left out first: a writer's have no meaning for its datums, and avsc refuses some that others write.
+ * Defaults are left out: a writer's have no meaning for its datums, and avsc refuses some that others write.
  */
 export function parseSchema(text: string) {
-  const json = JSON.parse(text, (key, value: unknown) => (key === 'default' ? undefined : value)) as avro.Schema;
+  const json: unknown = JSON.parse(text);
+  const schema = withFullNames(json);
   // wrapUnions: every union is allowed, also one of several numbers
-  const type = avro.Type.forSchema(json, { wrapUnions: true });
+  const type = avro.Type.forSchema(withFullNames(json, spelledForAvsc) as avro.Schema, { wrapUnions: true });
   return {
+    /** its names are spelledForAvsc */
     type,
-    /** avsc exports the Parsing Canonical Form */
-    fingerprint: fingerprintOf(JSON.stringify(type.schema())),
+    /** in full; what it is if it has no name */
+    name: (schema as { readonly name?: string }).name ?? type.typeName,
+    fingerprint: fingerprintOf(canonicalForm(schema)),
   };
 }
 
