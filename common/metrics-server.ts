@@ -5,7 +5,7 @@ import { StartError } from './errors.ts';
 import { addressOf } from './http/address.ts';
 import type { Component } from './lifecycle/run.ts';
 import type { Registry } from './metrics.ts';
-import { readinessOf, watchReadiness, type Check } from './readiness.ts';
+import { readinessOf, watchReadiness, type Checks } from './readiness.ts';
 
 export interface MetricsServer extends Component {
   /** `http://host:port` */
@@ -21,7 +21,7 @@ export async function serveMetrics(
   registry: Registry,
   host: string,
   port: number,
-  checks: Readonly<Record<string, Check>>,
+  checks: Checks,
 ): Promise<MetricsServer> {
   watchReadiness(registry, checks);
   const server = createServer((request, response) => {
@@ -55,7 +55,7 @@ const JSON_TYPE = 'application/json; charset=utf-8';
 export async function answerProbe(
   path: string,
   registry: Registry,
-  checks: Readonly<Record<string, Check>>,
+  checks: Checks,
 ): Promise<{ readonly status: number; readonly type: string; readonly body: string }> {
   if (path === '/metrics') return { status: 200, type: registry.contentType, body: await registry.metrics() };
   if (path === '/livez') return { status: 200, type: JSON_TYPE, body: '{"status":"ok"}' };

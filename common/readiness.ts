@@ -7,6 +7,9 @@ import { within } from './lifecycle/within.ts';
  */
 export type Check = () => Promise<string | { readonly note: string } | undefined>;
 
+/** by name */
+export type Checks = Readonly<Record<string, Check>>;
+
 interface Readiness {
   readonly status: 'ready' | 'not_ready';
   /** `ok`, `ok, <note>`, or the problem */
@@ -37,7 +40,7 @@ function evaluate(check: Check): ReturnType<Check> {
 }
 
 /** Returns what /readyz answers: 200 if the status is ready, else 503. */
-export async function readinessOf(checks: Readonly<Record<string, Check>>): Promise<Readiness> {
+export async function readinessOf(checks: Checks): Promise<Readiness> {
   const results = await Promise.all(
     Object.entries(checks).map(async ([name, check]) => [name, await evaluate(check)] as const),
   );
@@ -52,7 +55,7 @@ export async function readinessOf(checks: Readonly<Record<string, Check>>): Prom
 }
 
 /** Makes each check a series that is evaluated at every scrape, so alerts see what /readyz says. */
-export function watchReadiness(registry: Registry, checks: Readonly<Record<string, Check>>): void {
+export function watchReadiness(registry: Registry, checks: Checks): void {
   const ready = new Gauge({
     name: 'sluice_ready',
     help: '1 while a check of /readyz passes, 0 while it fails or takes longer than two seconds',

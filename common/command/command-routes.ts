@@ -1,7 +1,7 @@
 import { PROOF_PATH, proofOf, proofSecret } from '../config/service-proof.ts';
 import { StartError } from '../errors.ts';
 import { ApiError, invalidParameters, readJson } from '../http/errors.ts';
-import { ERROR, jsonAnswer, sharedAnswers } from '../http/operation.ts';
+import { ERROR, jsonAnswer, objectSchema, sharedAnswers } from '../http/operation.ts';
 import type { OpenRoute, Operation, Route } from '../http/route.ts';
 import { checkArguments, schemaOf } from './arguments.ts';
 import { COMMAND_TIMEOUT_MS, type Command, type CommandContext } from './command.ts';
@@ -57,7 +57,6 @@ export function commandRoutes(context: CommandContext, commands: readonly Comman
 }
 
 function operationOf(command: Command): Operation {
-  const result = { type: 'object', required: ['result'], properties: { result: { type: 'object' } } };
   return {
     operationId: `command_${command.name.replaceAll('-', '_')}`,
     summary: `What npm run ${command.name} does; needs a key with the scope admin`,
@@ -66,7 +65,7 @@ function operationOf(command: Command): Operation {
       .join(' '),
     requestBody: { required: true, content: { 'application/json': { schema: schemaOf(command) } } },
     responses: {
-      200: jsonAnswer('What the command found or did', result),
+      200: jsonAnswer('What the command found or did', objectSchema({ result: { type: 'object' } })),
       ...sharedAnswers(400, 401, 403, 429, 503),
       409: jsonAnswer('The command refuses; the message says why', ERROR),
     },

@@ -21,3 +21,8 @@ export function optionalParameter(
 ): object {
   return { name, in: place, required: false, description, schema: { type: 'string', ...schema } };
 }
+
+/** The schema of an object. Every member is required unless `required` names fewer. */
+export function objectSchema(properties: Readonly<Record<string, object>>, required = Object.keys(properties)) {
+  return { type: 'object', required, properties };
+}

@@ -5,7 +5,7 @@ import { runCommandLine } from '../command/run-command.ts';
 import type { SettingName } from '../config/settings.ts';
 import { isConfigCheck } from '../config/start.ts';
 import { serveMetrics } from '../metrics-server.ts';
-import type { Check } from '../readiness.ts';
+import type { Checks } from '../readiness.ts';
 import type { Component } from './run.ts';
 import { runService, type ServiceContext } from './run-service.ts';
 
@@ -17,7 +17,7 @@ export async function runClusterService<Args, Result, Needed extends SettingName
   service: 'ingest' | 'rollup',
   command: Command<Args, Result>,
   needs: readonly Needed[],
-  checks: Readonly<Record<string, Check>>,
+  checks: Checks,
   start: (context: ServiceContext<Needed> & { readonly clickhouse: ClickHouse }) => Promise<Component>,
 ): Promise<void> {
   if (process.argv.length > 2 && !isConfigCheck()) return await runCommandLine(command, process.argv.slice(2));

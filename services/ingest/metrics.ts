@@ -1,5 +1,7 @@
 import { metricsIn, type Registry } from '../../common/metrics.ts';
 
+const PLACE = ['topic', 'partition'] as const;
+
 export function createIngestMetrics(registry: Registry) {
   const { counter, gauge, histogram } = metricsIn(registry);
   return {
@@ -7,26 +9,22 @@ export function createIngestMetrics(registry: Registry) {
     position: gauge(
       'sluice_ingest_position_offset',
       'First offset of a partition that is not yet in the ledger',
-      'topic',
-      'partition',
+      ...PLACE,
     ),
     untaken: gauge(
       'sluice_ingest_partition_untaken',
       '1 once a takeover of an assigned partition has lasted a minute; normally it needs seconds',
-      'topic',
-      'partition',
+      ...PLACE,
     ),
     paused: gauge(
       'sluice_ingest_partition_paused',
       '1 while a partition is paused because too many of its last messages were bad',
-      'topic',
-      'partition',
+      ...PLACE,
     ),
     waiting: gauge(
       'sluice_ingest_partition_waits_for_group',
       '1 while a partition waits because members of another consumer group still consume it',
-      'topic',
-      'partition',
+      ...PLACE,
     ),
     unavailable: counter(
       'sluice_ingest_unavailable_total',
@@ -44,8 +42,7 @@ export function createIngestMetrics(registry: Registry) {
     lag: gauge(
       'sluice_ingest_lag_records',
       'Records of a partition that wait in Kafka or in memory, as of its last fetch. While it is not fetched, its lag is read every 30 s',
-      'topic',
-      'partition',
+      ...PLACE,
     ),
     gone: counter(
       'sluice_ingest_gone_offsets_total',

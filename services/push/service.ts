@@ -3,7 +3,7 @@ import type { Clock } from '../../common/clock.ts';
 import type { Settings } from '../../common/config/settings.ts';
 import { createSharedBudget } from '../../common/http/budget.ts';
 import { ApiError, invalidParameters, type EventMistake } from '../../common/http/errors.ts';
-import { ERROR, jsonAnswer, optionalParameter, sharedAnswers } from '../../common/http/operation.ts';
+import { ERROR, jsonAnswer, objectSchema, optionalParameter, sharedAnswers } from '../../common/http/operation.ts';
 import type { Operation, Route, RouteRequest } from '../../common/http/route.ts';
 import {
   createAcknowledgedProducer,
@@ -248,11 +248,7 @@ const OPERATION: Operation = {
     content: { 'application/json': { schema: {} }, 'application/x-ndjson': { schema: { type: 'string' } } },
   },
   responses: {
-    200: jsonAnswer('Kafka has all events', {
-      type: 'object',
-      required: ['message'],
-      properties: { message: { const: 'Logged!' } },
-    }),
+    200: jsonAnswer('Kafka has all events', objectSchema({ message: { const: 'Logged!' } })),
     ...sharedAnswers(400, 401),
     403: anError('The key may not push, or may not push for the projects of these events'),
     404: anError('No such source'),

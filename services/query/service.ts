@@ -8,7 +8,7 @@ import type { AnyRoute } from '../../common/http/route.ts';
 import type { Logger } from '../../common/logger.ts';
 import { portError, serveMetrics, type MetricsServer } from '../../common/metrics-server.ts';
 import type { Registry } from '../../common/metrics.ts';
-import type { Check } from '../../common/readiness.ts';
+import type { Checks } from '../../common/readiness.ts';
 import { createAnswers } from './answer/answers.ts';
 import type { RedisCache } from './answer/redis-cache.ts';
 import { createApp, type AppOptions } from './http/app.ts';
@@ -33,7 +33,7 @@ export interface QueryOptions {
   readonly registry: Registry;
   readonly clock?: Clock;
   /** readiness of other components, for /readyz */
-  readonly checks?: Readonly<Record<string, Check>>;
+  readonly checks?: Checks;
   /** routes of other components */
   readonly routes?: readonly AnyRoute[];
   /** Resolves when the schema exists. Until then, and until the definitions are checked, callers get 503. */
@@ -81,7 +81,7 @@ export async function startQuery(options: QueryOptions) {
   const ring = createKeyRing([first.key]);
   const loader = startKeyLoader(clickhouse, ring, clock, logger);
 
-  const checks: Readonly<Record<string, Check>> = {
+  const checks: Checks = {
     clickhouse: () => clickhouse.ping().then(() => undefined),
     endpoints: definitions.check,
     keys: () => loader.check(),
@@ -220,7 +220,7 @@ async function listen(
   app: FastifyInstance,
   settings: Settings,
   registry: Registry,
-  checks: Readonly<Record<string, Check>>,
+  checks: Checks,
 ): Promise<{ readonly listening: Listening; readonly metricsServer?: MetricsServer }> {
   const { HOST: host, PORT, METRICS_PORT } = settings;
   const listening = await listenOnSockets(app, host, PORT).catch((error: unknown) => {

@@ -87,7 +87,7 @@ export async function unpackWheels(wheels: readonly string[]): Promise<string> {
 }
 
 async function python(args: readonly string[], timeoutMs: number): Promise<void> {
-  const { code, stderr } = await run('python3', args, { timeoutMs });
+  const { code, stderr } = await run('python3', args, { timeout: timeoutMs });
   if (code === 0) return;
   throw new Error(
     `the tests run on a ClickHouse server: set CLICKHOUSE_URL, start Docker, or install Python 3.9 or newer with pip, which fetches one (python3 ${args.slice(0, 3).join(' ')}: ${lastLine(stderr)})`,

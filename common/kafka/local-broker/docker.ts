@@ -105,7 +105,7 @@ export function containerUser(securityOptions: string, uid: number, gid: number)
 /** Returns the user for containers. Throws Unavailable if no Docker answers. */
 export async function findDocker(): Promise<string> {
   const { code, stdout, stderr } = await run('docker', ['info', '--format', '{{json .SecurityOptions}}'], {
-    timeoutMs: PROBE_TIMEOUT_MS,
+    timeout: PROBE_TIMEOUT_MS,
   });
   if (code !== 0) throw new Unavailable(`does not answer (${lastLine(stderr)})`);
   return containerUser(stdout, process.getuid?.() ?? 0, process.getgid?.() ?? 0);
@@ -121,15 +121,15 @@ export async function startWithDocker(
   signal: AbortSignal | undefined,
 ): Promise<Backend> {
   const must = async (args: readonly string[], timeoutMs: number, purpose: string): Promise<void> => {
-    const { code, stderr } = await run('docker', args, { timeoutMs, signal });
+    const { code, stderr } = await run('docker', args, { timeout: timeoutMs, signal });
     if (code !== 0) throw new Unavailable(`answers, but ${purpose} failed: ${lastLine(stderr)}`);
   };
-  if ((await run('docker', ['image', 'inspect', KAFKA_IMAGE], { timeoutMs: DOCKER_TIMEOUT_MS, signal })).code !== 0) {
+  if ((await run('docker', ['image', 'inspect', KAFKA_IMAGE], { timeout: DOCKER_TIMEOUT_MS, signal })).code !== 0) {
     logger.info({ image: KAFKA_IMAGE }, 'kafka_image_fetching');
     await must(['pull', '--quiet', KAFKA_IMAGE], PULL_TIMEOUT_MS, `docker pull ${KAFKA_IMAGE}`);
   }
   const name = containerName(layout.home);
-  await run('docker', ['rm', '--force', '--volumes', name], { timeoutMs: DOCKER_TIMEOUT_MS, signal });
+  await run('docker', ['rm', '--force', '--volumes', name], { timeout: DOCKER_TIMEOUT_MS, signal });
   if (!existsSync(join(layout.home, 'data', 'meta.properties')))
     await must(dockerFormat(layout), DOCKER_TIMEOUT_MS, 'formatting its data folder');
   try {
@@ -148,7 +148,7 @@ export async function findContainer(name: string): Promise<Backend | undefined> 
 }
 
 function docker(...args: string[]): Promise<Outcome> {
-  return run('docker', args, { timeoutMs: DOCKER_TIMEOUT_MS });
+  return run('docker', args, { timeout: DOCKER_TIMEOUT_MS });
 }
 
 async function isRunning(name: string): Promise<boolean> {
@@ -159,7 +159,7 @@ async function isRunning(name: string): Promise<boolean> {
 /** `docker wait` runs as long as the container. If a wait ends for another reason, it starts again. */
 async function ended(name: string): Promise<string> {
   for (;;) {
-    const { code, stdout } = await run('docker', ['wait', name], { timeoutMs: 0 });
+    const { code, stdout } = await run('docker', ['wait', name], { timeout: 0 });
     if (code === 0) return `exit code ${stdout.trim()}`;
     if (!(await isRunning(name))) return 'gone';
   }

@@ -29,7 +29,7 @@ export function javaMajor(output: string): number | undefined {
 /** Returns the java of JAVA_HOME, else the one on the PATH. Throws Unavailable. */
 export async function findJava(javaHome: string | undefined): Promise<string> {
   const java = javaHome === undefined ? 'java' : join(javaHome, 'bin', 'java');
-  const { code, stdout, stderr } = await run(java, ['-version'], { timeoutMs: 10_000 });
+  const { code, stdout, stderr } = await run(java, ['-version'], { timeout: 10_000 });
   const major = code === 0 ? javaMajor(stderr + stdout) : undefined;
   if (major === undefined) throw new Unavailable(`is not installed (${java} -version: ${lastLine(stderr)})`);
   if (major < OLDEST_JAVA) throw new Unavailable(`is version ${major}, Kafka needs ${OLDEST_JAVA} or newer`);
@@ -50,7 +50,7 @@ export async function kafkaJars(cacheDir: string, logger: Logger, signal: AbortS
     const { code, stdout, stderr } = await run(
       'mvn',
       ['-B', '-f', pom, 'dependency:copy-dependencies', '-DincludeScope=runtime', `-DoutputDirectory=${part}`],
-      { cwd: cacheDir, timeoutMs: MAVEN_TIMEOUT_MS, signal },
+      { cwd: cacheDir, timeout: MAVEN_TIMEOUT_MS, signal },
     );
     if (code !== 0) {
       rmSync(part, { recursive: true, force: true });
@@ -84,7 +84,7 @@ export async function startWithJava(
     const { code, stdout, stderr } = await run(
       java,
       javaArguments(classpath, formatClass, ...formatArguments(properties, scram)),
-      { cwd: home, env, timeoutMs: JAVA_TIMEOUT_MS, signal },
+      { cwd: home, env, timeout: JAVA_TIMEOUT_MS, signal },
     );
     if (code !== 0)
       throw new Unavailable(`is installed, but Kafka cannot format its data folder: ${lastLine(stdout + stderr)}`);

@@ -1,4 +1,4 @@
-import { execFile } from 'node:child_process';
+import { execFile, type ExecFileOptions } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { promisify } from 'node:util';
 
@@ -12,19 +12,9 @@ export interface Outcome {
 const MAX_OUTPUT_BYTES = 16 * 1024 * 1024;
 
 /** Runs a program to its end. It does not throw if the program fails. */
-export function run(
-  command: string,
-  args: readonly string[],
-  options: {
-    readonly cwd?: string;
-    readonly env?: NodeJS.ProcessEnv;
-    readonly timeoutMs: number;
-    readonly signal?: AbortSignal | undefined;
-  },
-): Promise<Outcome> {
+export function run(command: string, args: readonly string[], options: ExecFileOptions): Promise<Outcome> {
   return new Promise((resolve) => {
-    const { cwd, env, timeoutMs: timeout, signal } = options;
-    execFile(command, args, { cwd, env, timeout, signal, maxBuffer: MAX_OUTPUT_BYTES }, (error, stdout, stderr) => {
+    execFile(command, args, { maxBuffer: MAX_OUTPUT_BYTES, ...options, encoding: 'utf8' }, (error, stdout, stderr) => {
       const code = error === null ? 0 : typeof error.code === 'number' ? error.code : undefined;
       resolve({ code, stdout, stderr: error !== null && stderr === '' ? error.message : stderr });
     });

@@ -66,6 +66,9 @@ import { branchOf, fieldOf, isRecord, isUnion, minBytes, readerRecord } from './
  * MAX_EMPTY_ITEMS, nesting by MAX_DEPTH, the text by the caller.
  */
 
+/** The reader's type; undefined if the reader has none there */
+type Reader = avro.Type | undefined;
+
 /**
  * JSON text of the datum that fills `bytes` from `start` to its end; at most maxBytes long. Throws MalformedAvro,
  * TextTooLarge. The next text takes the memory of this one.
@@ -77,7 +80,7 @@ export type Transcode = (bytes: Buffer, start: number, maxBytes: number) => Buff
  * Both are types of avsc made with wrapUnions, so that every union is allowed. The places of its values in the text are
  * left in `scanner.found`.
  */
-export function compile(writer: avro.Type, reader: avro.Type | undefined, scanner: Scanner): Transcode {
+export function compile(writer: avro.Type, reader: Reader, scanner: Scanner): Transcode {
   const write = notedWriter(writer, reader, { made: new Map(), scanner }, EVENT, false);
   return (bytes, start, maxBytes) => {
     begin(bytes, start, maxBytes);
@@ -89,7 +92,7 @@ export function compile(writer: avro.Type, reader: avro.Type | undefined, scanne
 
 interface Context {
   /** Writers by writer's type and reader's type: a type that holds itself finds its own. */
-  readonly made: Map<avro.Type, Map<avro.Type | undefined, { write: Write }>>;
+  readonly made: Map<avro.Type, Map<Reader, { write: Write }>>;
   readonly scanner: Scanner;
 }
 
@@ -101,9 +104,9 @@ const NOBODY = 0;
 /** Stands for a writer while that is being made. */
 const unmade: Write = () => {};
 
-function valueWriter(writer: avro.Type, reader: avro.Type | undefined, context: Context): Write {
+function valueWriter(writer: avro.Type, reader: Reader, context: Context): Write {
   const { made } = context;
-  const ofWriter = made.get(writer) ?? new Map<avro.Type | undefined, { write: Write }>();
+  const ofWriter = made.get(writer) ?? new Map<Reader, { write: Write }>();
   made.set(writer, ofWriter);
   const known = ofWriter.get(reader);
   if (known !== undefined) return known.write === unmade ? () => known.write() : known.write;
@@ -114,7 +117,7 @@ function valueWriter(writer: avro.Type, reader: avro.Type | undefined, context: 
 }
 
 /** node: where parts of a list, a map or a record are noted. */
-function makeWriter(writer: avro.Type, reader: avro.Type | undefined, context: Context, node: number): Write {
+function makeWriter(writer: avro.Type, reader: Reader, context: Context, node: number): Write {
   if (isUnion(writer)) return unionWriter(writer.types.map((branch) => valueWriter(branch, reader, context)));
   if (isRecord(writer)) return recordWriter(writer, readerRecord(writer, reader), context, node);
   const primitive = primitives[writer.typeName];
@@ -142,13 +145,7 @@ function makeWriter(writer: avro.Type, reader: avro.Type | undefined, context: C
  * first counts. isItem: it is the first of a list, which stands for the list where it is an object. Nodes are a tree,
  * so this ends also where a type holds itself.
  */
-function notedWriter(
-  writer: avro.Type,
-  reader: avro.Type | undefined,
-  context: Context,
-  node: number,
-  isItem: boolean,
-): Write {
+function notedWriter(writer: avro.Type, reader: Reader, context: Context, node: number, isItem: boolean): Write {
   const plain = valueWriter(writer, reader, context);
   if (node === NOBODY) return plain;
   if (isUnion(writer))
@@ -206,12 +203,7 @@ function notedWriter(
   return () => (found[node * 3] === ABSENT ? noted() : plain());
 }
 
-function arrayWriter(
-  { itemsType }: avro.types.ArrayType,
-  reader: avro.Type | undefined,
-  context: Context,
-  node: number,
-): Write {
+function arrayWriter({ itemsType }: avro.types.ArrayType, reader: Reader, context: Context, node: number): Write {
   const readerItems = (branchOf(reader, 'array') as avro.types.ArrayType | undefined)?.itemsType;
   const writeItem = valueWriter(itemsType, readerItems, context);
   const writeFirst = notedWriter(itemsType, readerItems, context, node, true);
@@ -223,12 +215,7 @@ function arrayWriter(
   };
 }
 
-function mapWriter(
-  { valuesType }: avro.types.MapType,
-  reader: avro.Type | undefined,
-  context: Context,
-  node: number,
-): Write {
+function mapWriter({ valuesType }: avro.types.MapType, reader: Reader, context: Context, node: number): Write {
   const readerValues = (branchOf(reader, 'map') as avro.types.MapType | undefined)?.valuesType;
   const { scanner } = context;
   const writeValue = valueWriter(valuesType, readerValues, context);

@@ -1,4 +1,4 @@
-import { ERROR, jsonAnswer, sharedAnswers } from '../../../common/http/operation.ts';
+import { ERROR, jsonAnswer, objectSchema, sharedAnswers } from '../../../common/http/operation.ts';
 import type { AnyRoute, Operation } from '../../../common/http/route.ts';
 import { RESERVED, isOfJson, type Column, type Definition, type Parameter } from '../definition/definition.ts';
 import { MEDIA_TYPES, hasCsv } from '../render/formats.ts';
@@ -74,11 +74,7 @@ export function sizeAndAge(d: Definition): string {
 }
 
 function operation(d: Definition): object {
-  const row = {
-    type: 'object',
-    required: d.columns.map((c) => c.name),
-    properties: Object.fromEntries(d.columns.map((c) => [c.name, columnSchema(c)])),
-  };
+  const row = objectSchema(Object.fromEntries(d.columns.map((c) => [c.name, columnSchema(c)])));
   const count = (description: string): object => ({ description, schema: { type: 'integer' } });
   return {
     operationId: d.name.replaceAll(/[^A-Za-z0-9_]/g, '_'),
@@ -106,13 +102,9 @@ function operation(d: Definition): object {
         },
         content: {
           'application/json': {
-            schema: {
-              type: 'object',
-              required: ['result'],
-              properties: {
-                result: { type: 'array', maxItems: mostRows(d), items: d.sandboxed ? { type: 'object' } : row },
-              },
-            },
+            schema: objectSchema({
+              result: { type: 'array', maxItems: mostRows(d), items: d.sandboxed ? { type: 'object' } : row },
+            }),
           },
           [MEDIA_TYPES.ndjson]: { schema: { type: 'string', description: 'One row per line, as in `result`' } },
           ...(hasCsv(d) && {
@@ -171,35 +163,25 @@ export function openapi(definitions: readonly Definition[], routes: readonly Any
         Object.entries(errors).map(([status, description]) => [status, jsonAnswer(description, ERROR)]),
       ),
       schemas: {
-        Error: {
-          type: 'object',
-          required: ['error'],
-          properties: {
-            error: {
-              type: 'object',
-              required: ['code', 'message', 'status', 'request_id'],
-              properties: {
-                code: { type: 'string' },
-                message: { type: 'string' },
-                status: { type: 'integer' },
-                errors: {
-                  description: 'the name of a wrong parameter, or the position of a refused event in the body, from 0',
-                  type: 'array',
-                  items: {
-                    type: 'object',
-                    required: ['message'],
-                    properties: {
-                      parameter: { type: 'string' },
-                      index: { type: 'integer' },
-                      message: { type: 'string' },
-                    },
-                  },
-                },
-                request_id: { type: 'string' },
+        Error: objectSchema({
+          error: objectSchema(
+            {
+              code: { type: 'string' },
+              message: { type: 'string' },
+              status: { type: 'integer' },
+              errors: {
+                description: 'the name of a wrong parameter, or the position of a refused event in the body, from 0',
+                type: 'array',
+                items: objectSchema(
+                  { parameter: { type: 'string' }, index: { type: 'integer' }, message: { type: 'string' } },
+                  ['message'],
+                ),
               },
+              request_id: { type: 'string' },
             },
-          },
-        },
+            ['code', 'message', 'status', 'request_id'],
+          ),
+        }),
       },
     },
   };

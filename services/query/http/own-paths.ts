@@ -2,7 +2,7 @@ import type { FastifyContextConfig, FastifyReply, FastifyRequest } from 'fastify
 import type { AnyRoute } from '../../../common/http/route.ts';
 import { answerProbe } from '../../../common/metrics-server.ts';
 import type { Registry } from '../../../common/metrics.ts';
-import { watchReadiness, type Check } from '../../../common/readiness.ts';
+import { watchReadiness, type Checks } from '../../../common/readiness.ts';
 import type { Definitions } from '../definition/definition-files.ts';
 import { hasScope } from '../keys/key-ring.ts';
 import { docsPage } from './docs.ts';
@@ -13,7 +13,7 @@ import { sendCompressed } from './serve-component-routes.ts';
 export interface OwnPathsOptions {
   readonly definitions: () => Definitions;
   readonly routes: readonly AnyRoute[];
-  readonly checks: Readonly<Record<string, Check>>;
+  readonly checks: Checks;
   readonly registry: Registry;
   /** false if /metrics has a port of its own */
   readonly serveMetrics: boolean;
