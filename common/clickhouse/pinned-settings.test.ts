@@ -39,3 +39,8 @@ test('an insert of data is one block with a token that counts', () => {
     max_partitions_per_insert_block: 0,
   });
 });
+
+test('only inserts of data leave room on the disk, so that retention can record and drop a day', () => {
+  expect(pinnedSettings('insert', everything)).toHaveProperty('min_free_disk_bytes_to_perform_insert', 268_435_456);
+  expect(pinnedSettings('write', everything)).not.toHaveProperty('min_free_disk_bytes_to_perform_insert');
+});

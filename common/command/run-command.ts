@@ -5,7 +5,7 @@ import https from 'node:https';
 import type { Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { checkServerIdentity, getCACertificates, type PeerCertificate } from 'node:tls';
-import { ClickHouseError } from '../clickhouse/errors.ts';
+import { ClickHouseError, inOneLine } from '../clickhouse/errors.ts';
 import { openClickHouse } from '../clickhouse/open.ts';
 import { keepToOwner, keyFile, readOwnFile } from '../config/data-folder.ts';
 import { PROOF_PATH, isProof, newNonce, readProofSecret } from '../config/service-proof.ts';
@@ -90,7 +90,7 @@ async function resultOf<Args, Result>(
       throw new StartError(`${clickhouse.where} has no schema yet; npm start or the rollup service creates it`, {
         cause: error,
       });
-    throw error;
+    throw inOneLine(error, clickhouse.where);
   } finally {
     await clickhouse.close();
   }

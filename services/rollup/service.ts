@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { ClickHouseError } from '../../common/clickhouse/errors.ts';
+import { ClickHouseError, inOneLine } from '../../common/clickhouse/errors.ts';
 import { loadMigrations, migrate, type Migration } from '../../common/clickhouse/migrations.ts';
 import { systemClock, type Clock } from '../../common/clock.ts';
 import type { Component } from '../../common/lifecycle/run.ts';
@@ -62,13 +62,17 @@ export async function startRollup({
   };
   if (settings.RAW_RETENTION_DAYS < FULL_TIER_DAYS)
     logger.warn({ RAW_RETENTION_DAYS: settings.RAW_RETENTION_DAYS }, 'retention_below_tiers');
-  // before anything is created: a node without tables may be a new replica of those that others have
-  await clickhouse.cluster?.complete();
-  // of a cluster that had one shard
-  await clickhouse.cluster?.distribute?.();
-  await migrate(clickhouse, logger, migrations, settings.FSYNC);
-  await beginToday(context);
-  await admitNew(context);
+  try {
+    // before anything is created: a node without tables may be a new replica of those that others have
+    await clickhouse.cluster?.complete();
+    // of a cluster that had one shard
+    await clickhouse.cluster?.distribute?.();
+    await migrate(clickhouse, logger, migrations, settings.FSYNC);
+    await beginToday(context);
+    await admitNew(context);
+  } catch (error) {
+    throw inOneLine(error, clickhouse.where);
+  }
   const failed = run(context).catch((error: unknown) => {
     if (!stopping.signal.aborted) throw error;
   });

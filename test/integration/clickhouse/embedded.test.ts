@@ -117,6 +117,30 @@ test('no file is left of an insert, whether it succeeds or fails', async () => {
   await clickhouse.close();
 });
 
+test('256 MiB of the disk stay free, and inserts of rows leave 256 MiB more, so that retention still has room', async () => {
+  const clickhouse = await open();
+  const disk = "SELECT keep_free_space FROM system.disks WHERE name = 'default'";
+  expect(await text(clickhouse, disk)).toBe(String(256 * 2 ** 20));
+  await clickhouse.execute({ sql: 'CREATE TABLE t (n UInt64) ENGINE = MergeTree ORDER BY n' });
+  // the views of a table see the settings of the insert that fills it
+  const margin = "getSetting('min_free_disk_bytes_to_perform_insert')";
+  await clickhouse.execute({ sql: `CREATE TABLE margins (bytes UInt64) ENGINE = MergeTree ORDER BY bytes` });
+  await clickhouse.execute({ sql: `CREATE MATERIALIZED VIEW v TO margins AS SELECT ${margin} AS bytes FROM t` });
+  const insert = (settings = {}): Promise<void> =>
+    clickhouse.insertRows({ table: 't', columns: ['n'], pieces: [row(1)], settings });
+  await insert();
+  expect(await text(clickhouse, 'SELECT bytes FROM margins')).toBe(String(256 * 2 ** 20));
+  // as on a disk without that room: ingest repeats it, and a day can be dropped
+  await expect(insert({ min_free_disk_bytes_to_perform_insert: 2 ** 60 })).rejects.toMatchObject({
+    codeName: 'NOT_ENOUGH_SPACE',
+    kind: 'retry',
+  });
+  expect(await text(clickhouse, 'SELECT count() FROM t')).toBe('1');
+  await clickhouse.execute({ sql: "ALTER TABLE t DROP PARTITION ID 'all'" });
+  expect(await text(clickhouse, 'SELECT count() FROM t')).toBe('0');
+  await clickhouse.close();
+});
+
 test('an insert whose rows are still being written to their file is ended too', async () => {
   const clickhouse = await open();
   await clickhouse.execute({ sql: 'CREATE TABLE t (n UInt64) ENGINE = MergeTree ORDER BY n' });
