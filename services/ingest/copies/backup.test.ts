@@ -10,21 +10,28 @@ import { createBackup } from './backup.ts';
 afterEach(() => vi.restoreAllMocks());
 
 /** A backup of which the nodes of a cluster say this, one answer after the other. */
-async function backUp(...answers: readonly (string | Error)[]): Promise<unknown> {
+function backUp(...answers: readonly (string | Error)[]): Promise<unknown> {
+  return backUpTo('local=/var/backups', ...answers.map((status) => ({ status })));
+}
+
+async function backUpTo(
+  place: string,
+  ...answers: readonly { readonly status: string | Error; readonly free?: number }[]
+): Promise<unknown> {
   const states = answers.values();
   const answerOf = ({ sql, everyNode }: Read): string => {
     if (sql === statements.unaccounted || sql === statements.replicatedTables) return '';
     if (sql !== statements.backupState) return '{"name":"sluice","batches":1,"last_evaluated_at":7}';
-    const state = states.next().value!;
+    const { status, free = 2 ** 40 } = states.next().value!;
     expect(everyNode).toBe(true);
-    if (state instanceof Error) throw state;
-    return JSON.stringify({ status: state, error: '', files: 3, bytes: 5 });
+    if (status instanceof Error) throw status;
+    return JSON.stringify({ status, error: '', files: 3, bytes: 5, free });
   };
   const clickhouse = {
     read: async (read: Read) => ({ body: Buffer.from(answerOf(read)), readRows: undefined, readBytes: undefined }),
     execute: async () => {},
   } as unknown as ClickHouse;
-  const places = backupPlaces('local=/var/backups');
+  const places = backupPlaces(place);
   return await createBackup({ clickhouse, places, logger: createLogger('silent') }, { place: 'local/monday' });
 }
 
@@ -43,4 +50,13 @@ test('it is not waited for without end, and an error that stays is one', async (
   const passed = [0, 0, 599_000, 601_000];
   vi.spyOn(performance, 'now').mockImplementation(() => passed.shift()!);
   await expect(backUp('CREATING_BACKUP', RESTARTING, RESTARTING, 'BACKUP_CREATED')).rejects.toThrow('ECONNREFUSED');
+});
+
+test('a backup is unusable if its disk was nearly full at any time: ClickHouse does not notice cut files', async () => {
+  const disk = "local=Disk('backups')";
+  expect(await backUpTo(disk, { status: 'BACKUP_CREATED', free: 2 ** 26 })).toMatchObject({ files: 3 });
+  const full = { status: 'CREATING_BACKUP', free: 4096 };
+  await expect(backUpTo(disk, full, { status: 'BACKUP_CREATED' })).rejects.toThrow(
+    'the backup local/monday is unusable: its disk had 4096 bytes left, and ClickHouse does not notice when it cuts files short. Delete it, free space and repeat.',
+  );
 });

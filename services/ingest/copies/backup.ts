@@ -1,4 +1,6 @@
 import { randomUUID } from 'node:crypto';
+import { readdir, stat } from 'node:fs/promises';
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import {
   everywhere,
@@ -44,23 +46,27 @@ export interface BackupResult {
 }
 
 type Written = Pick<BackupResult, 'files' | 'bytes'>;
-type State = Written & { readonly status: string; readonly error: string };
+type State = Written & { readonly status: string; readonly error: string; readonly free: number };
+/** What the engine says of its work. `free`: the fewest bytes that were seen free on the disk meanwhile */
+type Finished = Written & Pick<State, 'free'>;
 
 const POLL_MS = 200;
 /** How long the engine may be unable to say how a backup is, because a node restarts, milliseconds. */
 const UNKNOWN_MS = 600_000;
+
+/** A disk that has less left may have been full. */
+const DISK_LEFT_BYTES = 67_108_864;
 
 /**
  * A destination as BACKUP and RESTORE take it. Each of several shards has a folder of its name in the backup. Throws
  * StartError where there is no such place.
  */
 export function destinationOf(places: BackupPlaces, backup: string, shard?: string): string {
-  const place = placeOf(places, backup);
-  const { engine, args } = shard === undefined ? place : folderIn(place, shard);
+  const { engine, args } = placeOf(places, backup, shard);
   return `${engine}(${args.map((arg) => quote(arg)).join(', ')})`;
 }
 
-function placeOf(places: BackupPlaces, backup: string): ReturnType<typeof folderIn> {
+function placeOf(places: BackupPlaces, backup: string, shard?: string): ReturnType<typeof folderIn> {
   const [, name = '', folder = ''] = BACKUP_NAME.exec(backup) ?? [];
   if (name === '')
     throw new StartError('a backup is named PLACE/NAME, for instance local/monday, with a place of BACKUP_PLACES');
@@ -71,7 +77,8 @@ function placeOf(places: BackupPlaces, backup: string): ReturnType<typeof folder
       `there is no place ${name}; ${known.length === 0 ? `set BACKUP_PLACES where the service or the command runs, for instance BACKUP_PLACES=${name}=/var/backups/sluice` : `BACKUP_PLACES has ${known.join(', ')}`}`,
     );
   }
-  return folderIn(place, folder);
+  const whole = folderIn(place, folder);
+  return shard === undefined ? whole : folderIn(whole, shard);
 }
 
 /**
@@ -92,10 +99,40 @@ export async function createBackup(
     const tables = `DATABASE ${identifier(await databaseOf(shard))}${except(shard === first ? [] : [...SHARED_TABLES])}`;
     const settings = base === undefined ? [] : [`base_backup = ${destinationOf(places, base, name)}`];
     const sql = `BACKUP ${tables} TO ${destinationOf(places, place, name)}`;
-    return await run({ ...context, clickhouse: shard }, place, sql, settings);
+    const finished = await run({ ...context, clickhouse: shard }, place, sql, settings);
+    await assertWhole(shard, place, placeOf(places, place, name), finished);
+    return finished;
   });
   await assertQuiescentSince(clickhouse, before, `the backup ${place}`);
   return { ...sum(written), last_evaluated_at: before.last_evaluated_at };
+}
+
+/**
+ * Throws StartError if the disk was full: the engine then cuts files short, and says that the backup is created. What
+ * the embedded engine wrote is counted here. A server's disk is seen through its free space alone. A server's folder
+ * (File) is not checked. Object stores refuse what they do not store.
+ */
+async function assertWhole(
+  { where }: ClickHouse,
+  backup: string,
+  { engine, args }: ReturnType<typeof folderIn>,
+  { bytes, free }: Finished,
+): Promise<void> {
+  const refused = (reason: string): StartError =>
+    new StartError(`the backup ${backup} is unusable: ${reason}. Delete it, free space and repeat.`);
+  if (engine === 'File' && where === 'embedded') {
+    const found = await bytesIn(args[0]!);
+    if (found !== bytes) throw refused(`its folder has ${found} of ${bytes} bytes, as on a full disk`);
+  }
+  if (engine === 'Disk' && free < DISK_LEFT_BYTES)
+    throw refused(`its disk had ${free} bytes left, and ClickHouse does not notice when it cuts files short`);
+}
+
+async function bytesIn(folder: string): Promise<number> {
+  const entries = await readdir(folder, { withFileTypes: true, recursive: true });
+  const files = entries.filter((entry) => entry.isFile());
+  const sizes = await Promise.all(files.map(async ({ parentPath, name }) => (await stat(join(parentPath, name))).size));
+  return sizes.reduce((sum, size) => sum + size, 0);
 }
 
 /**
@@ -192,11 +229,14 @@ function sum(written: readonly Written[]): Written {
  * In the background of the engine and polled: a connection does not stay silent for as long as a large backup takes.
  */
 async function run(
-  { clickhouse, logger }: BackupContext,
+  { clickhouse, logger, places }: BackupContext,
   backup: string,
   statement: string,
   settings: readonly string[],
-): Promise<Written> {
+): Promise<Finished> {
+  const { engine, args } = placeOf(places, backup);
+  const disk = engine === 'Disk' ? args[0]! : 'default';
+  let free = Number.POSITIVE_INFINITY;
   const id = randomUUID();
   // a node writes the rows that it has itself
   const tables = await select<{ name: string }>(clickhouse, statements.replicatedTables);
@@ -208,7 +248,7 @@ async function run(
     let state: State | undefined;
     try {
       // another node may have taken the place of the one that was asked first
-      [state] = await select<State>(everywhere(clickhouse), statements.backupState, { id });
+      [state] = await select<State>(everywhere(clickhouse), statements.backupState, { id, disk });
     } catch (error) {
       // the engine goes on with it
       const mayAnswer = error instanceof ClickHouseError && error.kind === 'retry';
@@ -218,8 +258,9 @@ async function run(
     answeredAt = performance.now();
     if (state === undefined)
       throw new StartError('ClickHouse restarted and lost track of the operation. Repeat a backup under another name.');
+    free = Math.min(free, state.free);
     if (state.status === 'BACKUP_CREATED' || state.status === 'RESTORED')
-      return { files: state.files, bytes: state.bytes };
+      return { files: state.files, bytes: state.bytes, free };
     if (state.error !== '') {
       logger.error(
         { backup, shard: clickhouse.shard, status: state.status, reason: state.error.split('\n')[0] },

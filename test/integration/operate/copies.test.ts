@@ -1,3 +1,5 @@
+import { truncateSync } from 'node:fs';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { rows, type ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
 import { openEmbedded } from '../../../common/clickhouse/embedded/embedded.ts';
@@ -178,6 +180,24 @@ describe('backups', () => {
     await expect(createBackup({ clickhouse: embedded, places, logger: testLogger }, { place: full })).rejects.toThrow(
       'local/full: there is a backup of this name already (BACKUP_FAILED)',
     );
+  });
+
+  test('one whose files were cut short, as on a full disk, is refused although the engine says that it is created', async () => {
+    const cut = { ...embedded };
+    let isCut = false;
+    cut.read = async (read) => {
+      const result = await embedded.read(read);
+      if (result.body.includes('BACKUP_CREATED')) {
+        truncateSync(join(backups, 'cut', '.backup'), 0);
+        isCut = true;
+      }
+      return result;
+    };
+    const backup = createBackup({ clickhouse: cut, places, logger: testLogger }, { place: 'local/cut' });
+    await expect(backup).rejects.toThrow(
+      /^the backup local\/cut is unusable: its folder has \d+ of \d+ bytes, as on a full disk\. Delete it, free space and repeat\.$/,
+    );
+    expect(isCut).toBe(true);
   });
 
   test('an increment, restored by a server under another name, and backed up there', async () => {
