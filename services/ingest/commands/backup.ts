@@ -3,7 +3,7 @@ import { BACKUP_NAME, createBackup, restoreBackup, type BackupResult } from '../
 
 type Args =
   | { readonly action: 'create'; readonly place: string; readonly base?: string }
-  | { readonly action: 'restore'; readonly place: string; readonly database?: string };
+  | { readonly action: 'restore'; readonly place: string; readonly database?: string; readonly base?: string };
 
 const BACKUP = { type: 'string', pattern: BACKUP_NAME.source };
 
@@ -22,17 +22,18 @@ After a restore, ingest continues where the ledger ends. It reads what came afte
       read: ({ base }, [place]): Args => ({ action: 'create', place, ...(base !== undefined && { base }) }),
     }),
     restore: form({
-      help: 'restores into an empty database; NAME is its name where the backup was taken (embedded: sluice)',
+      help: 'restores into an empty database; NAME is its name where the backup was taken (embedded: sluice); --base says where the base of an increment is now, if it was moved',
       words: ['PLACE/NAME'],
-      options: { database: { value: 'NAME' } },
+      options: { database: { value: 'NAME' }, base: { value: 'PLACE/NAME' } },
       schema: {
-        properties: { place: BACKUP, database: { type: 'string', pattern: '^[A-Za-z0-9_-]{1,100}$' } },
+        properties: { place: BACKUP, database: { type: 'string', pattern: '^[A-Za-z0-9_-]{1,100}$' }, base: BACKUP },
         required: ['place'],
       },
-      read: ({ database }, [place]): Args => ({
+      read: ({ database, base }, [place]): Args => ({
         action: 'restore',
         place,
         ...(database !== undefined && { database }),
+        ...(base !== undefined && { base }),
       }),
     }),
   },

@@ -5,7 +5,7 @@ import { refusal } from '../../../common/clickhouse/errors.ts';
 import { backupPlaces } from '../../../common/config/backup-places.ts';
 import { createLogger } from '../../../common/logger.ts';
 import { statements } from '../statements.ts';
-import { createBackup } from './backup.ts';
+import { createBackup, restoreBackup } from './backup.ts';
 
 afterEach(() => vi.restoreAllMocks());
 
@@ -37,6 +37,9 @@ async function backUpTo(
 
 const RESTARTING = lost(new Error('connect ECONNREFUSED'), 'ECONNREFUSED');
 
+const CLOUD = "S3('https://b.example/monday', 'k', 's')";
+const SAME_KEYS = 'use_same_s3_credentials_for_base_backup = 1';
+
 test('a backup is waited for while a node restarts and the state cannot be asked for', async () => {
   expect(await backUp('CREATING_BACKUP', RESTARTING, 'CREATING_BACKUP', RESTARTING, 'BACKUP_CREATED')).toEqual({
     files: 3,
@@ -59,4 +62,28 @@ test('a backup is unusable if its disk was nearly full at any time: ClickHouse d
   await expect(backUpTo(disk, full, { status: 'BACKUP_CREATED' })).rejects.toThrow(
     'the backup local/monday is unusable: its disk had 4096 bytes left, and ClickHouse does not notice when it cuts files short. Delete it, free space and repeat.',
   );
+});
+
+test.each([
+  ['of the same keys, where the base stayed', 'cloud/tuesday', undefined, [SAME_KEYS]],
+  ['of the same keys, with a base of theirs', 'cloud/tuesday', 'cloud/monday', [`base_backup = ${CLOUD}`, SAME_KEYS]],
+  ['whose base has other keys', 'other/tuesday', 'cloud/monday', [`base_backup = ${CLOUD}`]],
+  ['whose base is in a folder', 'cloud/tuesday', 'local/monday', ["base_backup = File('/var/backups/monday')"]],
+  ['in a folder', 'local/tuesday', 'local/monday', ["base_backup = File('/var/backups/monday')"]],
+  ['in a bucket that needs no keys', 'open/tuesday', undefined, []],
+])('an increment %s is restored with today`s place and keys of its base', async (_, place, base, settings) => {
+  const places = backupPlaces(
+    "local=/var/backups,cloud=S3('https://b.example','k','s'),other=S3('https://b.example','k','other'),open=S3('https://b.example')",
+  );
+  let restored = '';
+  const clickhouse = {
+    read: async ({ sql }: Read) => ({ body: Buffer.from(sql.includes('AS name') ? '{"name":"sluice"}' : '') }),
+    execute: async ({ sql }: { sql: string }) => {
+      restored = sql;
+      throw new Error('enough');
+    },
+  } as unknown as ClickHouse;
+  const context = { clickhouse, places, logger: createLogger('silent') };
+  await expect(restoreBackup(context, { place, ...(base && { base }) }, 90)).rejects.toThrow('enough');
+  expect(restored.replace(/^.* SETTINGS id = '[^']+'(, )?| ASYNC$/g, '')).toBe(settings.join(', '));
 });

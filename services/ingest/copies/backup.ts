@@ -82,6 +82,23 @@ function placeOf(places: BackupPlaces, backup: string, shard?: string): ReturnTy
 }
 
 /**
+ * Settings of a RESTORE that say where the base of an increment is, and how to open it. The increment itself names the
+ * place and the keys that its base had when it was created, which may have changed. `base`: where the base is now;
+ * undefined if it stayed where it was. Its own base, if it is an increment too, can be told new keys only.
+ */
+function baseSettings(places: BackupPlaces, backup: string, base: string | undefined, shard?: string): string[] {
+  const own = placeOf(places, backup, shard);
+  const its = placeOf(places, base ?? backup, shard);
+  const sharesKeys =
+    own.engine === 'S3' && its.engine === 'S3' && String(own.args.slice(1)) === String(its.args.slice(1));
+  return [
+    ...(base === undefined ? [] : [`base_backup = ${destinationOf(places, base, shard)}`]),
+    // ClickHouse refuses it where there are no keys
+    ...(sharesKeys && own.args.length === 3 ? ['use_same_s3_credentials_for_base_backup = 1'] : []),
+  ];
+}
+
+/**
  * The whole database into one backup: raw tables, dead letters, ledger, rollups, keys. Each of several shards writes
  * its own tables, and the first one also those that all share. Ingest has to stand still from its beginning to its end,
  * which is checked: the tables are read one after the other. `base`: the backup that this one adds to. Throws
@@ -136,16 +153,17 @@ async function bytesIn(folder: string): Promise<number> {
 }
 
 /**
- * A backup into an empty database. `database`: its name where it was taken, if it is another one. Ends with the account
+ * A backup into an empty database. `database`: its name where it was taken, if it is another one. `base`: where the
+ * base of an increment is now, if it is elsewhere than when the increment was created. Ends with the account
  * of the ledger, because the files of a backup whose creation was refused are there too. Throws StartError.
  */
 export async function restoreBackup(
   context: BackupContext,
-  { place, database }: { readonly place: string; readonly database?: string },
+  { place, database, base }: { readonly place: string; readonly database?: string; readonly base?: string },
   retentionDays: number,
 ): Promise<BackupResult> {
   const { clickhouse, places } = context;
-  placeOf(places, place);
+  for (const name of base === undefined ? [place] : [place, base]) placeOf(places, name);
   await assertEmpty(everywhere(clickhouse), 'a backup that is restored');
   const shards = shardsOf(clickhouse);
   const name = await databaseOf(shards[0]!);
@@ -156,7 +174,7 @@ export async function restoreBackup(
         { ...context, clickhouse: shard },
         place,
         `RESTORE ${tables} FROM ${destinationOf(places, place, folder)}`,
-        [],
+        baseSettings(places, place, base, folder),
       ),
     );
   const table = (of: string): string => `TABLE ${from}.${identifier(of)} AS ${to}.${identifier(of)}`;
@@ -276,7 +294,11 @@ async function run(
 /** ClickHouse's names of its errors, in our words. */
 const REASONS: ReadonlyMap<string, string> = new Map([
   ['BACKUP_ALREADY_EXISTS', 'there is a backup of this name already'],
-  ['BACKUP_NOT_FOUND', 'there is no backup of this name, or its base is missing'],
+  [
+    'BACKUP_NOT_FOUND',
+    'there is no backup of this name, or its base is not where it was when the increment was created (--base)',
+  ],
+  ['WRONG_BASE_BACKUP', 'the increment was created on another base'],
   ['ACCESS_DENIED', 'ClickHouse denies its user this operation'],
   ['CANNOT_RESTORE_DATABASE', 'the backup does not fit this database'],
   ['CANNOT_RESTORE_TABLE', 'the backup does not fit this database'],

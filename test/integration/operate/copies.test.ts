@@ -1,4 +1,4 @@
-import { truncateSync } from 'node:fs';
+import { renameSync, truncateSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { rows, type ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
@@ -221,6 +221,30 @@ describe('backups', () => {
       await expectCounted(restored);
     } finally {
       await restored.close();
+    }
+  });
+
+  test('an increment whose backups were moved needs the new place of its base', async () => {
+    const moved = `${backups}-moved`;
+    renameSync(backups, moved);
+    try {
+      await inDatabase('moved', async (clickhouse) => {
+        const context = { clickhouse, places: backupPlaces(`local=${moved}`), logger: testLogger };
+        const restore = (base?: string): Promise<unknown> =>
+          restoreBackup(
+            context,
+            { place: increment, database: 'sluice', ...(base && { base }) },
+            world.settings.RAW_RETENTION_DAYS,
+          );
+        await expect(restore()).rejects.toThrow(
+          'local/increment: there is no backup of this name, or its base is not where it was when the increment was created (--base) (RESTORE_FAILED)',
+        );
+        await expect(restore('local/cut')).rejects.toThrow('local/increment: ');
+        await restore(full);
+        await world.expectExact(clickhouse);
+      });
+    } finally {
+      renameSync(moved, backups);
     }
   });
 
