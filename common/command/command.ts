@@ -89,6 +89,11 @@ export interface Command<Args = unknown, Result = unknown> {
   mayCreate?(args: Args): boolean;
   /** Returns the result as JSON. */
   run(context: CommandContext, args: Args): Promise<Result>;
+  /**
+   * Returns one line for people if SIGINT or SIGTERM ends the command: what goes on without it, or is half done. By
+   * default the process ends without a word.
+   */
+  interrupted?(args: Args): string;
   /** Returns the result for people, on stdout. */
   print(result: Result): string | Buffer;
   /** Returns what the log of an admin's action shows of the result; no secrets. */

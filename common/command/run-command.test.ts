@@ -131,3 +131,24 @@ test('a reader that closes the pipe early ends no command with an error', async 
   const [said, [code]] = await Promise.all([text(child.stderr), once(child, 'exit')]);
   expect([code, said]).toEqual([0, '']);
 });
+
+test.each(['SIGINT', 'SIGTERM'] as const)(
+  'a backup that %s interrupts is said to go on unchecked, and fails',
+  async (signal) => {
+    const asked = Promise.withResolvers<void>();
+    const server = createServer(() => asked.resolve());
+    await once(server.listen(0, '127.0.0.1'), 'listening');
+    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    const cli = fileURLToPath(new URL('../../cli.ts', import.meta.url));
+    const child = spawn(process.execPath, [cli, 'backup', 'create', 'local/monday', '--url', url]);
+    const [said, ended] = [text(child.stderr), once(child, 'exit')];
+    await asked.promise;
+    child.kill(signal);
+    expect([await ended, await said]).toEqual([
+      [130, null],
+      'sluice: ClickHouse may go on with the backup local/monday, and nobody checks it any more; delete it, and repeat under another name\n',
+    ]);
+    server.closeAllConnections();
+    server.close();
+  },
+);

@@ -12,11 +12,14 @@ import { PROOF_PATH, isProof, newNonce, readProofSecret } from '../config/servic
 import { readSettings, type Settings } from '../config/settings.ts';
 import { EXIT_CONFIG, EXIT_USAGE, StartError, UsageError } from '../errors.ts';
 import { addressOf } from '../http/address.ts';
+import { endProcess } from '../lifecycle/end-process.ts';
 import { createLogger } from '../logger.ts';
 import { helpOf, readCommandLine } from './command-line.ts';
 import { COMMAND_TIMEOUT_MS, type Command } from './command.ts';
 import { printable } from './printable.ts';
 
+/** As a shell reports a process that SIGINT ended. */
+const EXIT_INTERRUPTED = 130;
 /** How long a listener may take for its proof, milliseconds. */
 const PROOF_TIMEOUT_MS = 30_000;
 /** What to do about npm run query, which is no npm start. */
@@ -38,6 +41,9 @@ export async function runCommandLine<Args, Result>(
       process.stdout.write(helpOf(command));
       return;
     }
+    const left = command.interrupted?.(line.args);
+    if (left !== undefined)
+      for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => interrupt(left));
     const result = await resultOf(command, line.args, readSettings(), line.url);
     const text = line.isJson ? `${jsonOf(command, result)}\n` : command.print(result);
     // foreign bytes go to a file unchanged, to a terminal as safe text
@@ -56,6 +62,12 @@ export async function runCommandLine<Args, Result>(
     process.exitCode = exitCode;
     process.stderr.write(printable(`${line}\n`));
   }
+}
+
+/** Ends the process, also while the embedded engine works. */
+function interrupt(left: string): never {
+  process.stderr.write(printable(`sluice: ${left}\n`));
+  endProcess(EXIT_INTERRUPTED);
 }
 
 function jsonOf<Args, Result>(command: Command<Args, Result>, result: Result): string {

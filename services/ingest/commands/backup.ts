@@ -45,6 +45,11 @@ After a restore, ingest continues where the ledger ends. It reads what came afte
     return await restoreBackup(context, args, settings.RAW_RETENTION_DAYS);
   },
 
+  interrupted: ({ action, place }) =>
+    action === 'create'
+      ? `ClickHouse may go on with the backup ${place}, and nobody checks it any more; delete it, and repeat under another name`
+      : `ClickHouse may go on with the restore of ${place}, and nobody checks it any more; empty the database when it has ended, and repeat`,
+
   print: ({ files, bytes, last_evaluated_at }) =>
     `${files} files, ${bytes} bytes; ${last_evaluated_at === 0 ? 'nothing was ingested yet' : `ingested up to ${new Date(last_evaluated_at).toISOString()}`}\n`,
 };
