@@ -1,5 +1,6 @@
-import { chmodSync, readFileSync, statSync } from 'node:fs';
-import { join } from 'node:path';
+import { randomUUID } from 'node:crypto';
+import { chmodSync, linkSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { StartError } from '../errors.ts';
 import { makeFolder } from '../make-folder.ts';
 
@@ -37,11 +38,47 @@ export function keyFile(dataDir: string): string {
   return join(dataDir, 'api-key');
 }
 
-/** Returns the trimmed text of a file. Undefined if there is none, or if it belongs to another user. */
+/** Returns the trimmed text of a file of the data folder. Undefined if there is none. Throws StartError if it is unreadable. */
 export function readOwnFile(path: string): string | undefined {
   try {
     return readFileSync(path, 'utf8').trim();
-  } catch {
-    return undefined;
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === 'ENOENT' || code === 'ENOTDIR') return undefined;
+    throw new StartError(
+      `cannot read ${path} (${code}); run this as the user that owns it, or set DATA_DIR to a folder of your own`,
+      { cause: error },
+    );
+  }
+}
+
+/**
+ * Returns the secret that a file of the data folder keeps, and creates it (mode 600) where the file has none. Processes
+ * that create it at once all get the same one. Throws StartError; `remedy` says what to do if it cannot be written.
+ */
+export function keptSecret(
+  file: string,
+  isSecret: (text: string) => boolean,
+  make: () => string,
+  remedy = 'set DATA_DIR to a writable folder',
+): { readonly secret: string; readonly isNew: boolean } {
+  makeDataFolder(dirname(file));
+  const kept = readOwnFile(file);
+  if (kept !== undefined && isSecret(kept)) return { secret: kept, isNew: false };
+  const secret = make();
+  // processes of several containers may have the same pid
+  const part = `${file}.${randomUUID()}.part`;
+  try {
+    writeFileSync(part, `${secret}\n`, { mode: 0o600, flush: true });
+    if (kept !== undefined) rmSync(file, { force: true });
+    // completely or not at all, and never over that of another process
+    linkSync(part, file);
+    return { secret, isNew: true };
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === 'EEXIST') return keptSecret(file, isSecret, make, remedy);
+    throw new StartError(`cannot write ${file} (${code}); ${remedy}`, { cause: error });
+  } finally {
+    rmSync(part, { force: true });
   }
 }

@@ -1,7 +1,6 @@
 import { createHmac, randomBytes } from 'node:crypto';
-import { linkSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { makeDataFolder, readOwnFile } from './data-folder.ts';
+import { keptSecret, readOwnFile } from './data-folder.ts';
 
 /**
  * Lets a command recognise the service of its data folder before it sends it the admin key: while the service is
@@ -10,41 +9,27 @@ import { makeDataFolder, readOwnFile } from './data-folder.ts';
  * cannot relay the question to the service.
  */
 export const PROOF_PATH = '/proof';
-const NONCE = /^[0-9a-f]{64}$/;
+const isRandom = (text: string): boolean => /^[0-9a-f]{64}$/.test(text);
+const random = (): string => randomBytes(32).toString('hex');
 
 const proofFile = (dataDir: string): string => join(dataDir, 'service-proof');
 
-/**
- * Returns the secret of a data folder. Undefined if no service ever ran on it, or the folder belongs to another user.
- */
+/** Returns the secret of a data folder. Undefined if no service ever ran on it. Throws StartError if it is unreadable. */
 export function readProofSecret(dataDir: string): string | undefined {
-  return readOwnFile(proofFile(dataDir));
+  const secret = readOwnFile(proofFile(dataDir));
+  return secret !== undefined && isRandom(secret) ? secret : undefined;
 }
 
-/** Returns the secret of a data folder and creates it if there is none. */
+/** Returns the secret of a data folder and creates it if there is none. Throws StartError. */
 export function proofSecret(dataDir: string): string {
-  makeDataFolder(dataDir);
-  const file = proofFile(dataDir);
-  const part = `${file}.${process.pid}.part`;
-  writeFileSync(part, `${randomBytes(32).toString('hex')}\n`, { mode: 0o600 });
-  try {
-    // written completely or not at all, and never over an existing one
-    linkSync(part, file);
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
-  } finally {
-    rmSync(part, { force: true });
-  }
-  return readFileSync(file, 'utf8').trim();
+  return keptSecret(proofFile(dataDir), isRandom, random).secret;
 }
 
-export function newNonce(): string {
-  return randomBytes(32).toString('hex');
-}
+export const newNonce = random;
 
 /** Undefined if the nonce is malformed. */
 export function proofOf(secret: string, port: number, nonce: string): string | undefined {
-  return NONCE.test(nonce) ? createHmac('sha256', secret).update(`sluice ${port} ${nonce}`).digest('hex') : undefined;
+  return isRandom(nonce) ? createHmac('sha256', secret).update(`sluice ${port} ${nonce}`).digest('hex') : undefined;
 }
 
 export function isProof(secret: string, port: number, nonce: string, given: unknown): boolean {

@@ -1,10 +1,10 @@
-import { existsSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect, test } from 'vitest';
-import { isProof, newNonce, proofOf, proofSecret } from '../../../common/config/service-proof.ts';
+import { isProof, newNonce, proofOf, proofSecret, readProofSecret } from '../../../common/config/service-proof.ts';
 import { endAll, startScript } from '../../harness/service.ts';
 
 // Guarantee: a command sends the admin key to nobody but the service of its data folder, and shows nothing that orders
@@ -67,6 +67,15 @@ test('the secret of a data folder is created once, and only its owner can read i
   expect(statSync(join(folder, 'service-proof')).mode & 0o777).toBe(0o600);
   expect(statSync(folder).mode & 0o777).toBe(0o700);
   expect(readFileSync(join(folder, 'service-proof'), 'utf8')).toBe(`${secret}\n`);
+});
+
+test('an empty file is no secret, because everybody knows it: neither side uses it', () => {
+  const other = join(folder, 'other');
+  proofSecret(other);
+  writeFileSync(join(other, 'service-proof'), '');
+  expect(readProofSecret(other)).toBeUndefined();
+  expect(proofSecret(other)).toMatch(/^[0-9a-f]{64}$/);
+  expect(readProofSecret(other)).toBe(proofSecret(other));
 });
 
 test('a proof is valid for one secret, one port and one nonce', () => {
