@@ -18,8 +18,8 @@ export function proofRoute({ settings }: Pick<CommandContext, 'settings'>): Open
     method: 'GET',
     path: PROOF_PATH,
     bodyLimit: 1,
-    handle: async ({ query, port }) => {
-      const proof = proofOf(secret, port, query.get('nonce') ?? '');
+    handle: async ({ query, arrivedAt }) => {
+      const proof = proofOf(secret, arrivedAt, query.get('nonce') ?? '');
       if (proof === undefined)
         throw invalidParameters([{ parameter: 'nonce', message: 'must be 64 hexadecimal digits' }]);
       return { status: 200, json: { proof } };

@@ -11,7 +11,7 @@ import { keepToOwner, keyFile, readOwnFile } from '../config/data-folder.ts';
 import { PROOF_PATH, isProof, newNonce, readProofSecret } from '../config/service-proof.ts';
 import { readSettings, type Settings } from '../config/settings.ts';
 import { EXIT_CONFIG, EXIT_USAGE, StartError, UsageError } from '../errors.ts';
-import { addressOf } from '../http/address.ts';
+import { addressOf, endOf } from '../http/address.ts';
 import { endProcess } from '../lifecycle/end-process.ts';
 import { createLogger } from '../logger.ts';
 import { helpOf, readCommandLine } from './command-line.ts';
@@ -154,20 +154,22 @@ async function askService<Args, Result>(
 async function demandProof(
   connection: Connection,
   url: string,
-  { DATA_DIR, PORT }: Pick<Settings, 'DATA_DIR' | 'PORT'>,
+  { DATA_DIR }: Pick<Settings, 'DATA_DIR'>,
 ): Promise<void> {
   const nonce = newNonce();
-  const { status, text: answer } = await connection.send('GET', `${PROOF_PATH}?nonce=${nonce}`, {}, '', false);
+  const { status, text: answer, from } = await connection.send('GET', `${PROOF_PATH}?nonce=${nonce}`, {}, '', false);
   const secret = readProofSecret(DATA_DIR);
-  if (secret !== undefined && isProof(secret, PORT, nonce, parsed(answer)?.proof)) return;
+  if (secret !== undefined && isProof(secret, from, nonce, parsed(answer)?.proof)) return;
   throw new StartError(
-    `the listener at ${url} does not prove to be the service of the data folder ${DATA_DIR}, so it does not get the key; set DATA_DIR, HOST and PORT to those of the service, or name it with --url ${url}${status === 404 ? `. If it is npm run query, ${WITHOUT_COMMANDS}` : ''}`,
+    `the listener at ${url} does not prove to be the service of the data folder ${DATA_DIR}, so it does not get the key; set DATA_DIR, HOST and PORT to those of the service, or, if you know who listens there, use --url ${url}${status === 404 ? `. If it is npm run query, ${WITHOUT_COMMANDS}` : ''}`,
   );
 }
 
 interface Answer {
   readonly status: number;
   readonly text: string;
+  /** address and port of the listener, as endOf writes them */
+  readonly from: string;
 }
 
 interface Body {
@@ -224,7 +226,8 @@ function connectTo(url: string, certificate: string | undefined) {
           );
         request.once('error', fail);
         request.once('response', (response) => {
-          text(response).then((all) => resolve({ status: response.statusCode ?? 0, text: all }), fail);
+          const from = endOf(response.socket.remoteAddress, response.socket.remotePort);
+          text(response).then((all) => resolve({ status: response.statusCode ?? 0, text: all, from }), fail);
         });
         // send nothing before the socket is known
         request.once('socket', (socket) => {

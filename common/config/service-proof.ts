@@ -5,8 +5,9 @@ import { keptSecret, readOwnFile } from './data-folder.ts';
 /**
  * Lets a command recognise the service of its data folder before it sends it the admin key: while the service is
  * stopped, any user of the machine can listen on its port. The service has a secret in the data folder, which only its
- * owner can read, and answers a nonce with a MAC of nonce and port. Because the MAC covers the port, another listener
- * cannot relay the question to the service.
+ * owner can read, and answers a nonce with a MAC of the nonce, and of the address and port at which the question
+ * arrived. The command accepts only those that it is connected to. So another listener of the machine cannot relay the
+ * question: the service hears it at another address or port.
  */
 export const PROOF_PATH = '/proof';
 const isRandom = (text: string): boolean => /^[0-9a-f]{64}$/.test(text);
@@ -27,13 +28,13 @@ export function proofSecret(dataDir: string): string {
 
 export const newNonce = random;
 
-/** Undefined if the nonce is malformed. */
-export function proofOf(secret: string, port: number, nonce: string): string | undefined {
-  return isRandom(nonce) ? createHmac('sha256', secret).update(`sluice ${port} ${nonce}`).digest('hex') : undefined;
+/** `at` is where the question arrived, as endOf writes it. Undefined if the nonce is malformed. */
+export function proofOf(secret: string, at: string, nonce: string): string | undefined {
+  return isRandom(nonce) ? createHmac('sha256', secret).update(`sluice ${at} ${nonce}`).digest('hex') : undefined;
 }
 
-export function isProof(secret: string, port: number, nonce: string, given: unknown): boolean {
-  const right = proofOf(secret, port, nonce);
+export function isProof(secret: string, at: string, nonce: string, given: unknown): boolean {
+  const right = proofOf(secret, at, nonce);
   // every nonce is used once, so how long the comparison takes tells a listener nothing
   return right !== undefined && given === right;
 }

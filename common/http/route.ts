@@ -68,8 +68,8 @@ export interface RouteRequest {
   readonly key: Caller;
   /** of the caller, by TRUST_PROXY */
   readonly address: string;
-  /** the local port of the connection */
-  readonly port: number;
+  /** where the connection arrived: local address and port, as endOf writes them */
+  readonly arrivedAt: string;
   /** fires when the caller leaves */
   readonly signal: AbortSignal;
 }

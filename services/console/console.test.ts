@@ -38,7 +38,7 @@ const post = async (of: Console, body: string): Promise<unknown> => {
       headers: {},
       body: Buffer.from(body),
       address: '127.0.0.1',
-      port: 0,
+      arrivedAt: '127.0.0.1:4000',
       signal: new AbortController().signal,
     })
   ).json;

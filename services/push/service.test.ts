@@ -38,7 +38,7 @@ async function start(env: Readonly<Record<string, string>> = {}) {
       body: Buffer.from(body),
       key: ALL,
       address: '',
-      port: 0,
+      arrivedAt: '127.0.0.1:4000',
       signal: new AbortController().signal,
       ...more,
     });

@@ -1,4 +1,5 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { endOf } from '../../../common/http/address.ts';
 import { ApiError } from '../../../common/http/errors.ts';
 import type { AnyRoute, OpenRoute, RouteResponse } from '../../../common/http/route.ts';
 import type { Logger } from '../../../common/logger.ts';
@@ -96,7 +97,7 @@ function requestOf(request: FastifyRequest, reply: FastifyReply): Parameters<Ope
     headers: request.headers,
     body: Buffer.isBuffer(request.body) ? request.body : Buffer.alloc(0),
     address: request.ip,
-    port: request.raw.socket.localPort ?? 0,
+    arrivedAt: endOf(request.raw.socket.localAddress, request.raw.socket.localPort),
     signal: callerOf(reply),
   };
 }

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { isProof, newNonce, proofOf, proofSecret, readProofSecret } from '../../../common/config/service-proof.ts';
+import { endOf } from '../../../common/http/address.ts';
 import { endAll, startScript } from '../../harness/service.ts';
 
 // Guarantee: a command sends the admin key to nobody but the service of its data folder, and shows nothing that orders
@@ -28,23 +29,28 @@ interface Listener {
   readonly heard: string[];
 }
 
-/** Somebody who listens; what `prove` gives is sent as the proof, `result` as the answer to a command. */
+/**
+ * Somebody who listens; what `prove` gives for the nonce and the place where it arrived is sent as the proof, `result`
+ * as the answer to a command.
+ */
 async function listen(
-  prove: (nonce: string, port: number) => unknown,
+  prove: (nonce: string, arrivedAt: string) => unknown,
   result: unknown = {},
-  keepAlive = true,
+  { keepAlive = true, host = '127.0.0.1', port = 0 } = {},
 ): Promise<Listener> {
   const heard: string[] = [];
   const server = createServer((request, response) => {
     heard.push(`${request.url} ${JSON.stringify(request.headers)}`);
-    const { port } = server.address() as AddressInfo;
+    const arrivedAt = endOf(request.socket.localAddress, request.socket.localPort);
     const nonce = new URL(request.url ?? '', 'http://x').searchParams.get('nonce');
     if (!keepAlive) response.setHeader('connection', 'close');
-    response.end(nonce === null ? JSON.stringify({ result }) : JSON.stringify({ proof: prove(nonce, port) }));
+    void Promise.resolve(nonce === null ? undefined : prove(nonce, arrivedAt)).then((proof) =>
+      response.end(JSON.stringify(nonce === null ? { result } : { proof })),
+    );
   });
   servers.push(server);
   await new Promise<void>((resolve) => {
-    server.listen(0, '127.0.0.1', resolve);
+    server.listen(port, host, resolve);
   });
   return { port: (server.address() as AddressInfo).port, heard };
 }
@@ -53,8 +59,9 @@ async function reconcile(
   port: number,
   dataDir: string,
   args: readonly string[] = [],
+  more: Readonly<Record<string, string>> = {},
 ): Promise<{ code: number | null; stdout: string; stderr: string }> {
-  const command = startScript('reconcile', { DATA_DIR: dataDir, PORT: String(port), API_KEY: KEY }, args);
+  const command = startScript('reconcile', { DATA_DIR: dataDir, PORT: String(port), API_KEY: KEY, ...more }, args);
   return { code: await command.exited, stdout: command.stdout(), stderr: command.stderr() };
 }
 
@@ -78,19 +85,21 @@ test('an empty file is no secret, because everybody knows it: neither side uses 
   expect(readProofSecret(other)).toBe(proofSecret(other));
 });
 
-test('a proof is valid for one secret, one port and one nonce', () => {
+test('a proof is valid for one secret, one address, one port and one nonce', () => {
   const nonce = newNonce();
-  const proof = proofOf(secret, 4000, nonce);
-  expect(isProof(secret, 4000, nonce, proof)).toBe(true);
-  for (const [of, port, asked] of [
-    [secret, 4001, nonce],
-    [secret, 4000, newNonce()],
-    [`${secret}0`, 4000, nonce],
+  const at = '127.0.0.1:4000';
+  const proof = proofOf(secret, at, nonce);
+  expect(isProof(secret, at, nonce, proof)).toBe(true);
+  for (const [of, from, asked] of [
+    [secret, '127.0.0.1:4001', nonce],
+    [secret, '127.0.0.2:4000', nonce],
+    [secret, at, newNonce()],
+    [`${secret}0`, at, nonce],
   ] as const)
-    expect(isProof(of, port, asked, proof)).toBe(false);
+    expect(isProof(of, from, asked, proof)).toBe(false);
   for (const given of [undefined, '', 7, ['x'], proof!.slice(1), `${proof}0`])
-    expect(isProof(secret, 4000, nonce, given)).toBe(false);
-  expect(proofOf(secret, 4000, 'short')).toBeUndefined();
+    expect(isProof(secret, at, nonce, given)).toBe(false);
+  expect(proofOf(secret, at, 'short')).toBeUndefined();
 });
 
 test('a listener without a proof gets no key, and the command says so', async () => {
@@ -99,9 +108,9 @@ test('a listener without a proof gets no key, and the command says so', async ()
     await listen((nonce) => nonce),
     await listen(() => undefined),
     // asks the service itself, which listens on another port
-    await listen((nonce, port) => proofOf(secret, port + 1, nonce)),
+    await listen((nonce, arrivedAt) => proofOf(secret, `${arrivedAt}1`, nonce)),
     // proves it, but then the call would go out on another connection
-    await listen((nonce, port) => proofOf(secret, port, nonce), account, false),
+    await listen((nonce, arrivedAt) => proofOf(secret, arrivedAt, nonce), account, { keepAlive: false }),
   ];
   for (const { port, heard } of strangers) {
     const { code, stderr } = await reconcile(port, folder);
@@ -112,10 +121,31 @@ test('a listener without a proof gets no key, and the command says so', async ()
   }
 });
 
+// macOS has no other loopback address
+test.runIf(process.platform === 'linux')(
+  'a listener at another address and the same port, which asks the service itself, gets no key',
+  async () => {
+    const service = await listen((nonce, arrivedAt) => proofOf(secret, arrivedAt, nonce), account);
+    const relay = async (nonce: string): Promise<unknown> => {
+      const answer = await fetch(`http://127.0.0.1:${service.port}/proof?nonce=${nonce}`);
+      return ((await answer.json()) as { proof: unknown }).proof;
+    };
+    const thief = await listen(relay, account, { host: '127.0.0.2', port: service.port });
+    const { code, stderr } = await reconcile(service.port, folder, [], { HOST: '127.0.0.2' });
+    expect([code, stderr]).toEqual([1, expect.stringContaining('does not prove to be the service')]);
+    expect([service.heard.length, thief.heard.length]).toEqual([1, 1]);
+    expect(thief.heard.join('')).not.toContain(KEY);
+  },
+);
+
 test('the service that proves itself gets the key, and so does an address that the operator names', async () => {
-  const service = await listen((nonce, port) => proofOf(secret, port, nonce), account);
+  const service = await listen((nonce, arrivedAt) => proofOf(secret, arrivedAt, nonce), account);
   expect(await reconcile(service.port, folder)).toMatchObject({ code: 0, stderr: '' });
   expect(service.heard.map((line) => line.includes(KEY))).toEqual([false, true]);
+  // an IPv4 caller of a socket for both families
+  const both = await listen((nonce, arrivedAt) => proofOf(secret, arrivedAt, nonce), account, { host: '' });
+  for (const HOST of ['127.0.0.1', '0.0.0.0'])
+    expect(await reconcile(both.port, folder, [], { HOST })).toMatchObject({ code: 0, stderr: '' });
   const named = await listen(() => undefined, account);
   expect((await reconcile(1, folder, ['--url', `http://127.0.0.1:${named.port}`])).code).toBe(0);
   expect(named.heard.map((line) => line.includes(KEY))).toEqual([true]);
@@ -123,7 +153,7 @@ test('the service that proves itself gets the key, and so does an address that t
 
 test('output of a service is shown without control characters, as text and as JSON', async () => {
   const evil = { ok: false, partitions: [], faults: ['\u001b[2J\u001b]0;owned\u0007\u202e'] };
-  const service = await listen((nonce, port) => proofOf(secret, port, nonce), evil);
+  const service = await listen((nonce, arrivedAt) => proofOf(secret, arrivedAt, nonce), evil);
   const shown = await reconcile(service.port, folder);
   expect(shown.stdout).toContain(String.raw`\u001b[2J\u001b]0;owned\u0007\u202e`);
   const json = await reconcile(service.port, folder, ['--json']);

@@ -225,7 +225,7 @@ describe.each(modes)('beside the engine %s', (mode) => {
       body: Buffer.alloc(0),
       key: { id: 'k', name: 'k', scopes: ['admin'], projects: [] },
       address: '127.0.0.1',
-      port: 0,
+      arrivedAt: '127.0.0.1:4000',
       signal: new AbortController().signal,
     });
     expect((json as { result: Status }).result.system).toMatchObject({
