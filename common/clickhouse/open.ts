@@ -1,6 +1,5 @@
-import { existsSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
-import { makeDataFolder } from '../config/data-folder.ts';
+import { readFileSync } from 'node:fs';
+import { hasData, makeDataFolder } from '../config/data-folder.ts';
 import type { Settings } from '../config/settings.ts';
 import { StartError } from '../errors.ts';
 import type { Logger } from '../logger.ts';
@@ -11,8 +10,8 @@ const OTHER_READERS = 2;
 
 /**
  * Opens the server of CLICKHOUSE_URL, or the nodes of CLICKHOUSE_CLUSTER, and waits for an answer until `signal` fires.
- * Without CLICKHOUSE_URL it opens the embedded engine in DATA_DIR, which must exist unless `create` is true. Throws
- * StartError, also if our user lacks a right that `service` needs.
+ * Without CLICKHOUSE_URL it opens the embedded engine in DATA_DIR, which must exist unless `create` is true, and must not
+ * be another user's. Throws StartError, also if our user lacks a right that `service` needs.
  */
 export async function openClickHouse(
   settings: Pick<Settings, 'CLICKHOUSE_URL' | 'DATA_DIR' | 'QUERY_CONCURRENCY'> &
@@ -52,7 +51,7 @@ export async function openClickHouse(
       throw error;
     }
   }
-  if (!create && !existsSync(join(settings.DATA_DIR, 'clickhouse')))
+  if (!hasData(settings.DATA_DIR) && !create)
     throw new StartError(
       `there is no data in ${settings.DATA_DIR}; set DATA_DIR to the folder of the service, or run npm start first`,
     );

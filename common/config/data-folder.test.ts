@@ -1,9 +1,9 @@
-import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { temporaryFolder } from '../../test/harness/temporary-folder.ts';
 import { StartError } from '../errors.ts';
-import { keptSecret } from './data-folder.ts';
+import { hasData, keptSecret } from './data-folder.ts';
 
 let folder: ReturnType<typeof temporaryFolder>;
 let file = '';
@@ -53,4 +53,27 @@ it('a file that cannot be read or written is named with the cause, in one line',
     expect(() => kept(() => 'x', '/proc/self/secret')).toThrow(
       new StartError('cannot write /proc/self/secret (ENOENT); set DATA_DIR to a writable folder'),
     );
+});
+
+it('data of another user is refused, because files that this process created there would lock that user out', () => {
+  expect(hasData(folder.path)).toBe(false);
+  mkdirSync(join(folder.path, 'clickhouse'));
+  expect(hasData(folder.path)).toBe(true);
+  const { uid } = statSync(folder.path);
+  expect(() => hasData(folder.path, uid + 1)).toThrow(
+    new StartError(
+      `the data in ${folder.path} belongs to uid ${uid}, and this process runs as uid ${uid + 1}; run it as that user (sudo -u '#${uid}'), or set DATA_DIR to a folder of your own`,
+    ),
+  );
+});
+
+// root may look everywhere
+it.runIf(process.getuid?.() !== 0)('a data folder that cannot be looked into is not taken for an empty one', () => {
+  chmodSync(folder.path, 0);
+  try {
+    expect(() => hasData(folder.path)).toThrow(`cannot read ${join(folder.path, 'clickhouse')} (EACCES); `);
+    expect(() => kept(() => 'x')).toThrow(/EACCES/);
+  } finally {
+    chmodSync(folder.path, 0o700);
+  }
 });

@@ -45,11 +45,35 @@ export function readOwnFile(path: string): string | undefined {
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (code === 'ENOENT' || code === 'ENOTDIR') return undefined;
-    throw new StartError(
-      `cannot read ${path} (${code}); run this as the user that owns it, or set DATA_DIR to a folder of your own`,
-      { cause: error },
-    );
+    throw unreadable(path, error);
   }
+}
+
+function unreadable(path: string, cause: unknown): StartError {
+  const { code } = cause as NodeJS.ErrnoException;
+  return new StartError(
+    `cannot read ${path} (${code}); run this as the user that owns it, or set DATA_DIR to a folder of your own`,
+    { cause },
+  );
+}
+
+/**
+ * Returns whether the embedded engine has data in a data folder. Throws StartError if it belongs to another user than
+ * `uid`: that user could not read what this process writes there. (A mount point may belong to anybody.)
+ */
+export function hasData(dataDir: string, uid = process.geteuid?.()): boolean {
+  const path = join(dataDir, 'clickhouse');
+  let owner: number | undefined;
+  try {
+    owner = statSync(path, { throwIfNoEntry: false })?.uid;
+  } catch (error) {
+    throw unreadable(path, error);
+  }
+  if (owner !== undefined && uid !== undefined && owner !== uid)
+    throw new StartError(
+      `the data in ${dataDir} belongs to uid ${owner}, and this process runs as uid ${uid}; run it as that user (sudo -u '#${owner}'), or set DATA_DIR to a folder of your own`,
+    );
+  return owner !== undefined;
 }
 
 /**
