@@ -1,6 +1,6 @@
-import { mkdirSync, rmSync } from 'node:fs';
+import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { unlink, writeFile } from 'node:fs/promises';
-import { join, resolve } from 'node:path';
+import { join } from 'node:path';
 import type { ChdbResult } from 'chdb';
 import { THREAD_POOL_SIZE } from '../../config/thread-pool.ts';
 import { StartError } from '../../errors.ts';
@@ -26,7 +26,7 @@ import { insertInto, quote, statementToRead, statementToRun } from '../sql.ts';
 import { withinTimeLimit } from '../time-limit.ts';
 
 interface EmbeddedOptions {
-  /** the engine's files go into its folder clickhouse, rows in flight into rows */
+  /** the engine's files go into its folder clickhouse, rows in flight into clickhouse/rows */
   readonly dataDir: string;
   readonly logger: Logger;
   /** concurrent statements; fewer reads if the thread pool is too small for them beside the writers */
@@ -46,9 +46,9 @@ const SPARE_THREADS = 2;
  */
 export async function openEmbedded(options: EmbeddedOptions): Promise<ClickHouse> {
   const { dataDir, logger, writers = 4, isolatedHere = false } = options;
-  const rowsFolder = resolve(dataDir, 'rows');
   const { Session, drainPending } = await loadChdb();
   const folder = takeFolder(dataDir);
+  const rowsFolder = join(folder, 'rows');
   const readers = readersWithin(options.readers ?? 4, writers, logger);
   const sessions = createSessions({ Session, folder, dataDir, isolated: isolatedHere, logger });
   const { version, known } = await firstAnswer(sessions, rowsFolder).catch(async (error: unknown) => {
@@ -134,15 +134,16 @@ function readersWithin(wanted: number, writers: number, logger: Logger): number 
   return readers;
 }
 
-/** Creates the database the first time, and empties the folder of rows in flight. */
+/** Creates the database the first time, and removes what a killed process left of its inserts. */
 async function firstAnswer(
   { control }: Sessions,
   rowsFolder: string,
 ): Promise<{ readonly version: string; readonly known: ReadonlySet<string> }> {
   await ask(control, `CREATE DATABASE IF NOT EXISTS ${DATABASE}`);
   const lines = (await ask(control, 'SELECT name FROM system.settings UNION ALL SELECT version()')).split('\n');
-  rmSync(rowsFolder, { recursive: true, force: true });
   mkdirSync(rowsFolder, { recursive: true });
+  // by the names of insertRows: nothing else is removed, wherever DATA_DIR points
+  for (const name of readdirSync(rowsFolder)) if (/^\d+$/.test(name)) rmSync(join(rowsFolder, name));
   return { version: lines.find((l) => /^\d+\.\d+/.test(l)) ?? 'unknown', known: new Set(lines) };
 }
 

@@ -61,7 +61,7 @@ test('killed in the middle of inserts and opened again: every finished insert is
     const before = performance.now();
     const clickhouse = await open();
     const reopened = performance.now() - before;
-    expect(readdirSync(join(folder.path, 'rows'))).toEqual([]);
+    expect(readdirSync(join(folder.path, 'clickhouse', 'rows'))).toEqual([]);
     expect(Number(await text(clickhouse, 'SELECT uniqExact(n) FROM written'))).toBeGreaterThanOrEqual(expected);
     expect(await text(clickhouse, 'SELECT countIf(length(a) != 100000), min(n) FROM written')).toBe('0\t0');
     await clickhouse.close();
@@ -97,11 +97,17 @@ test.each(['{a,b}', 'a*', 'a?'])('a folder whose name is a pattern of files is r
   await expect(open(join(folder.path, name))).rejects.toMatchObject({ name: 'StartError', exitCode: 78 });
 });
 
-test('what a killed process left of its inserts is removed', async () => {
-  mkdirSync(join(folder.path, 'rows'));
-  writeFileSync(join(folder.path, 'rows', '7.rowbinary'), 'left');
+test('what a killed process left of its inserts is removed, and nothing else', async () => {
+  const rows = join(folder.path, 'clickhouse', 'rows');
+  const foreign = [join(folder.path, 'rows'), join(rows, 'of others')];
+  for (const path of foreign) {
+    mkdirSync(path, { recursive: true });
+    writeFileSync(join(path, '7'), 'kept');
+  }
+  writeFileSync(join(rows, '7'), 'left');
   const clickhouse = await open();
-  expect(readdirSync(join(folder.path, 'rows'))).toEqual([]);
+  expect(readdirSync(rows)).toEqual(['of others']);
+  for (const path of foreign) expect(readdirSync(path)).toEqual(['7']);
   await clickhouse.close();
 });
 
@@ -113,7 +119,7 @@ test('no file is left of an insert, whether it succeeds or fails', async () => {
   await insert('t', row(1));
   await expect(insert('t', row(2), Buffer.from([1]))).rejects.toMatchObject({ code: 33 });
   await expect(insert('no_such_table', row(3))).rejects.toMatchObject({ code: 60, outcome: 'not_written' });
-  expect(readdirSync(join(folder.path, 'rows'))).toEqual([]);
+  expect(readdirSync(join(folder.path, 'clickhouse', 'rows'))).toEqual([]);
   await clickhouse.close();
 });
 
