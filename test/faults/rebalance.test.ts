@@ -160,7 +160,7 @@ describe('rebalance', () => {
       const second = startIngestChild(options);
       expect(await second.exited).toEqual({ code: 1, signal: null });
       expect(second.log()).toMatch(
-        /^sluice: the data folder .* is in use by process \d+; stop that first, or set DATA_DIR to another folder\. A command asks that process: set HOST and PORT to its own, or use --url$/m,
+        /^sluice: the data folder .* is in use by process \d+; stop that first, wait for it if it is a command, or set DATA_DIR to another folder\. If it is npm start, every command but move asks it: set HOST and PORT to its own, or use --url$/m,
       );
       await world.produce({ edge_logs: 300, postgres_logs: 50 });
       await world.finished(first.reader);

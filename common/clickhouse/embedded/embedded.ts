@@ -1,12 +1,13 @@
 import { mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { unlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { ChdbResult } from 'chdb';
 import { THREAD_POOL_SIZE } from '../../config/thread-pool.ts';
 import { StartError } from '../../errors.ts';
 import type { Logger } from '../../logger.ts';
 import type { ClickHouse, ReadResult, StatementSettings } from '../clickhouse.ts';
-import { takeFolder } from './folder.ts';
+import { inUse, takeFolder } from './folder.ts';
 import {
   ask,
   cannotOpen,
@@ -36,6 +37,8 @@ interface EmbeddedOptions {
   readonly isolatedHere?: boolean;
 }
 
+/** How long after a failed open its reason is looked for, milliseconds. */
+const HOLDER_MS = 200;
 /** threads for KILL QUERY and for file access */
 const SPARE_THREADS = 2;
 
@@ -53,8 +56,9 @@ export async function openEmbedded(options: EmbeddedOptions): Promise<ClickHouse
   const sessions = createSessions({ Session, folder, dataDir, isolated: isolatedHere, logger });
   const { version, known } = await firstAnswer(sessions, rowsFolder).catch(async (error: unknown) => {
     await endSessions(sessions, drainPending);
-    if (error instanceof StartError) throw error;
-    throw cannotOpen(dataDir, error);
+    // a process that began at the same instant has the lock, and is just writing its number
+    await sleep(HOLDER_MS);
+    throw inUse(folder, dataDir) ?? (error instanceof StartError ? error : cannotOpen(dataDir, error));
   });
   const reading = sessions.readers(readers);
   const isolatedReads = createIsolated();

@@ -16,12 +16,18 @@ export function takeFolder(dataDir: string): string {
       { exitCode: EXIT_CONFIG },
     );
   makeWritable(path, dataDir);
-  const holder = lockHolder(path);
-  if (holder !== undefined)
-    throw new StartError(
-      `the data folder ${dataDir} is in use by process ${holder}; stop that first, or set DATA_DIR to another folder. A command asks that process: set HOST and PORT to its own, or use --url`,
-    );
+  const used = inUse(path, dataDir);
+  if (used !== undefined) throw used;
   return path;
+}
+
+/** Returns the error for an engine's folder that another process uses. Undefined if none is known to. */
+export function inUse(folder: string, dataDir: string): StartError | undefined {
+  const holder = lockHolder(folder);
+  if (holder === undefined) return undefined;
+  return new StartError(
+    `the data folder ${dataDir} is in use by process ${holder}; stop that first, wait for it if it is a command, or set DATA_DIR to another folder. If it is npm start, every command but move asks it: set HOST and PORT to its own, or use --url`,
+  );
 }
 
 function makeWritable(folder: string, dataDir: string): void {

@@ -1,7 +1,9 @@
 import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
 import { chmodSync, existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
+import { text as readText } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
 import { Session } from 'chdb';
 import { afterEach, beforeEach, expect, test } from 'vitest';
@@ -14,6 +16,8 @@ import { waitFor } from '../../harness/wait-for.ts';
 
 // read by the engine when it is loaded: as on a machine elsewhere
 process.env['TZ'] = 'Asia/Kathmandu';
+
+const WRITER = fileURLToPath(new URL('write-until-killed.ts', import.meta.url));
 
 let folder: ReturnType<typeof temporaryFolder>;
 beforeEach(() => {
@@ -30,11 +34,7 @@ const text = async (clickhouse: ClickHouse, sql: string): Promise<string> =>
 
 /** A child that writes into the folder; resolves when it has told `count` finished inserts (0: when it is open). */
 async function startWriter(count: number): Promise<{ child: ChildProcess; acknowledged: () => number }> {
-  const child = spawn(
-    process.execPath,
-    [fileURLToPath(new URL('write-until-killed.ts', import.meta.url)), folder.path],
-    { stdio: ['ignore', 'pipe', 'inherit'] },
-  );
+  const child = spawn(process.execPath, [WRITER, folder.path], { stdio: ['ignore', 'pipe', 'inherit'] });
   let last = -1;
   await new Promise<void>((resolve, reject) => {
     createInterface({ input: child.stdout }).on('line', (line) => {
@@ -75,9 +75,23 @@ test('a folder in use by another process is refused in one line that names it', 
   await kill(child);
   expect(error).toBeInstanceOf(StartError);
   expect((error as Error).message).toBe(
-    `the data folder ${folder.path} is in use by process ${child.pid}; stop that first, or set DATA_DIR to another folder. A command asks that process: set HOST and PORT to its own, or use --url`,
+    `the data folder ${folder.path} is in use by process ${child.pid}; stop that first, wait for it if it is a command, or set DATA_DIR to another folder. If it is npm start, every command but move asks it: set HOST and PORT to its own, or use --url`,
   );
   await (await open()).close();
+});
+
+test('of two processes that open a folder at the same instant, the one that fails says which other one has it', async () => {
+  const children = [0, 1].map(() =>
+    spawn(process.execPath, [WRITER, folder.path], { stdio: ['ignore', 'ignore', 'pipe'] }),
+  );
+  const ends = children.map(async (child, n) => {
+    const [said] = await Promise.all([readText(child.stderr), once(child, 'exit')]);
+    return { said, other: children[1 - n]! };
+  });
+  const { said, other } = await Promise.race(ends);
+  other.kill('SIGKILL');
+  await Promise.all(ends);
+  expect(said).toContain(`is in use by process ${other.pid};`);
 });
 
 test('a folder that cannot be made or written is refused in one line', async () => {
