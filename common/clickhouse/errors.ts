@@ -95,7 +95,7 @@ export function refusal(code: number, message: string): ClickHouseError {
 }
 
 /**
- * Returns what a start or a command reports of a failed statement: one line if the disk of ClickHouse is full, else the
+ * Returns what a start reports of a failed statement: one line if the disk of ClickHouse is full, else the
  * error itself.
  */
 export function inOneLine(error: unknown, where: string): unknown {

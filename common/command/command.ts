@@ -87,6 +87,8 @@ export interface Command<Args = unknown, Result = unknown> {
   readonly needs?: SettingName;
   /** Returns whether it may begin a data folder. By default one must exist: a mistyped DATA_DIR is not an empty one. */
   mayCreate?(args: Args): boolean;
+  /** what the operator should look at if it is unknown whether a statement took effect */
+  readonly afterUnknown?: string;
   /** Returns the result as JSON. */
   run(context: CommandContext, args: Args): Promise<Result>;
   /**

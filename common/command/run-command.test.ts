@@ -84,6 +84,61 @@ test('a service that does not run a command is told from one that refuses, and t
   expect(written.mock.calls.join('')).toContain(hint);
 });
 
+/** A server that answers the questions of the start, and every other statement with this. */
+async function clickhouseThat(status: number, body: string): Promise<{ url: string; close: () => void }> {
+  const server = createServer((request, response) => {
+    void text(request).then((sql) => {
+      const start = /version\(\)/.test(sql) ? '26.3.1.1\n' : /system\.settings/.test(sql) ? 'max_threads\n' : undefined;
+      return response
+        .writeHead(start === undefined ? status : 200, { 'X-ClickHouse-Query-Id': 'x' })
+        .end(start ?? body);
+    });
+  });
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  const { port } = server.address() as AddressInfo;
+  return { url: `http://127.0.0.1:${port}/sluice`, close: () => server.close() };
+}
+
+test.each([
+  [
+    'read',
+    403,
+    'Code: 497. DB::Exception: ops: Not enough privileges. (ACCESS_DENIED) (version 26.3.1.1)',
+    /^sluice: ClickHouse: Code: 497\. .*26\.3\.1\.1\)\n$/,
+  ],
+  [
+    'read',
+    504,
+    '<html>\n<title>504 Gateway Time-out</title>\n</html>\n',
+    /^sluice: ClickHouse: HTTP 504: <html> <title>504 Gateway Time-out<\/title> <\/html>\n$/,
+  ],
+  ['execute', 504, 'late', /^sluice: ClickHouse: HTTP 504: late; its outcome is unknown: look there\n$/],
+] as const)(
+  'what fails at ClickHouse is one line, without a stack: a %s, status %i',
+  async (what, status, body, line) => {
+    const { url, close } = await clickhouseThat(status, body);
+    vi.stubEnv('CLICKHOUSE_URL', url);
+    const written = vi.spyOn(process.stderr, 'write').mockReturnValue(true);
+    await runCommandLine(
+      {
+        ...command,
+        afterUnknown: 'look there',
+        run: async ({ clickhouse }) => {
+          if (what === 'execute') await clickhouse.execute({ sql: 'INSERT INTO t SELECT 1' });
+          else await clickhouse.read({ sql: 'SELECT 1', format: 'Null' });
+          return null;
+        },
+      },
+      [],
+    );
+    close();
+    expect(process.exitCode).toBe(1);
+    expect(written.mock.calls.map(([said]) => String(said)).filter((said) => said.startsWith('sluice:'))).toEqual([
+      expect.stringMatching(line),
+    ]);
+  },
+);
+
 test('a service may work on a command for hours, and a limit that passes is named', async () => {
   const limits: number[] = [];
   const timeout = AbortSignal.timeout.bind(AbortSignal);

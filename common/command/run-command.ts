@@ -5,7 +5,7 @@ import https from 'node:https';
 import type { Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { checkServerIdentity, getCACertificates, type PeerCertificate } from 'node:tls';
-import { ClickHouseError, inOneLine } from '../clickhouse/errors.ts';
+import { ClickHouseError } from '../clickhouse/errors.ts';
 import { openClickHouse } from '../clickhouse/open.ts';
 import { keepToOwner, keyFile, readOwnFile } from '../config/data-folder.ts';
 import { PROOF_PATH, isProof, newNonce, readProofSecret } from '../config/service-proof.ts';
@@ -98,14 +98,29 @@ async function resultOf<Args, Result>(
   try {
     return await command.run({ clickhouse, settings, logger }, args);
   } catch (error) {
-    if (error instanceof ClickHouseError && error.codeName === 'UNKNOWN_TABLE')
-      throw new StartError(`${clickhouse.where} has no schema yet; npm start or the rollup service creates it`, {
-        cause: error,
-      });
-    throw inOneLine(error, clickhouse.where);
+    throw error instanceof ClickHouseError ? failureOf(error, clickhouse.where, command) : error;
   } finally {
     await clickhouse.close();
   }
+}
+
+/**
+ * Returns the line for an error of ClickHouse, or of what is before it: a missing right, memory, a proxy. The error itself
+ * if it has no such cause, but is a defect.
+ */
+function failureOf(
+  error: ClickHouseError,
+  where: string,
+  { afterUnknown }: Pick<Command, 'afterUnknown'>,
+): StartError | ClickHouseError {
+  if (error.codeName === 'UNKNOWN_TABLE')
+    return new StartError(`${where} has no schema yet; npm start or the rollup service creates it`, { cause: error });
+  if (error.code === undefined && error.codeName === 'UNKNOWN') return error;
+  const doubt = ['its outcome is unknown', afterUnknown].filter((text) => text !== undefined).join(': ');
+  return new StartError(
+    `ClickHouse: ${error.message.trim().replaceAll(/\s+/g, ' ')}${error.outcome === 'unknown' ? `; ${doubt}` : ''}`,
+    { cause: error },
+  );
 }
 
 /**

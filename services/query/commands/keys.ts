@@ -97,6 +97,7 @@ export const keysCommand: Command<Args, Result> = {
     }),
   },
 
+  afterUnknown: 'a key may have been created or revoked; npm run keys -- list shows it',
   async run({ clickhouse }, args) {
     const now = systemClock();
     if (args.action === 'list') return { keys: await listKeys(clickhouse, now) };
