@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { hasData, makeDataFolder } from '../config/data-folder.ts';
-import type { Settings } from '../config/settings.ts';
+import type { SettingName, Settings } from '../config/settings.ts';
 import { StartError } from '../errors.ts';
 import type { Logger } from '../logger.ts';
 import type { ClickHouse } from './clickhouse.ts';
@@ -11,7 +11,7 @@ const OTHER_READERS = 2;
 /**
  * Opens the server of CLICKHOUSE_URL, or the nodes of CLICKHOUSE_CLUSTER, and waits for an answer until `signal` fires.
  * Without CLICKHOUSE_URL it opens the embedded engine in DATA_DIR, which must exist unless `create` is true, and must not
- * be another user's. Throws StartError, also if our user lacks a right that `service` needs.
+ * be another user's. `setting` has the address, if not CLICKHOUSE_URL. Throws StartError, also if our user lacks a right that `service` needs.
  */
 export async function openClickHouse(
   settings: Pick<Settings, 'CLICKHOUSE_URL' | 'DATA_DIR' | 'QUERY_CONCURRENCY'> &
@@ -22,7 +22,8 @@ export async function openClickHouse(
     create = true,
     signal,
     service,
-  }: { wait?: boolean; create?: boolean; signal?: AbortSignal; service?: Service } = {},
+    setting,
+  }: { wait?: boolean; create?: boolean; signal?: AbortSignal; service?: Service; setting?: SettingName } = {},
 ): Promise<ClickHouse> {
   // beside the callers' queries, keys, audit and commands always have readers
   const readers = settings.QUERY_CONCURRENCY + OTHER_READERS;
@@ -32,6 +33,7 @@ export async function openClickHouse(
       logger,
       wait,
       signal,
+      setting,
       readers: Math.max(readers, 16),
       sandboxUrl: settings.CLICKHOUSE_SANDBOX_URL,
       authorities: settings.CLICKHOUSE_SSL_CA === undefined ? undefined : readFileSync(settings.CLICKHOUSE_SSL_CA),

@@ -1,3 +1,4 @@
+import type { SettingName } from '../../config/settings.ts';
 import type { Logger } from '../../logger.ts';
 import type { ClickHouse, ReadResult, Rights } from '../clickhouse.ts';
 import { databaseOfAll } from '../database.ts';
@@ -12,6 +13,8 @@ import { withinTimeLimit } from '../time-limit.ts';
 export interface ServerOptions {
   /** `http://user:password@host:8123/database` */
   readonly url: string;
+  /** the setting that has the url, for errors; default CLICKHOUSE_URL */
+  readonly setting?: SettingName | undefined;
   readonly logger: Logger;
   /**
    * waits for a server that is not up yet, and logs that every 10 s, until `signal` fires; false: StartError at once.

@@ -9,7 +9,7 @@ import { identifier } from '../sql.ts';
 /** What is known of a server. It may be replaced by one of another version at any time. */
 export type ServerVersion = Awaited<ReturnType<typeof readVersion>>;
 
-type Waiting = Pick<ServerOptions, 'logger' | 'wait' | 'signal'>;
+type Waiting = Pick<ServerOptions, 'logger' | 'wait' | 'signal' | 'setting'>;
 
 /** A service in ClickHouse Cloud that sleeps answers only when it has woken up, milliseconds. */
 const FIRST_ANSWER_MS = 60_000;
@@ -67,15 +67,15 @@ export async function onceAnswered<T>(
   waiting: Waiting,
   question: () => Promise<T>,
 ): Promise<T> {
+  const { setting = 'CLICKHOUSE_URL' } = waiting;
   return await untilAnswered(connection.where, waiting, () =>
     question().catch(async (error: unknown) => {
       if (!(error instanceof ClickHouseError)) throw error;
-      if (error.kind !== 'retry') throw new StartError(startMessage(error, connection), { cause: error });
+      if (error.kind !== 'retry') throw new StartError(startMessage(error, connection, setting), { cause: error });
       if (error.codeName === 'ECONNRESET' && (await speaksTlsOnly(connection.address)))
-        throw new StartError(
-          `ClickHouse at ${connection.where} speaks TLS on this port; use https:// in CLICKHOUSE_URL`,
-          { cause: error },
-        );
+        throw new StartError(`ClickHouse at ${connection.where} speaks TLS on this port; use https:// in ${setting}`, {
+          cause: error,
+        });
       throw error;
     }),
   );
@@ -105,15 +105,15 @@ async function speaksTlsOnly({ protocol, hostname, port }: URL): Promise<boolean
   return await speaksTls({ host: hostname.replace(/^\[|\]$/g, ''), port: Number(port || 80) });
 }
 
-function startMessage(error: ClickHouseError, { where, user, database }: Connection): string {
+function startMessage(error: ClickHouseError, { where, user, database }: Connection, setting: string): string {
   if (isCertificateError(error.codeName))
     return `ClickHouse at ${where} has an untrusted certificate (${error.codeName}); set CLICKHOUSE_SSL_CA to the file of its authority`;
   if (error.codeName === 'EPROTO' || error.codeName.startsWith('ERR_SSL_'))
-    return `ClickHouse at ${where} does not speak TLS on this port (${error.codeName}); use http:// in CLICKHOUSE_URL`;
+    return `ClickHouse at ${where} does not speak TLS on this port (${error.codeName}); use http:// in ${setting}`;
   if (error.code === undefined)
-    return `${where} does not answer like ClickHouse's HTTP interface (${error.codeName}); check CLICKHOUSE_URL`;
+    return `${where} does not answer like ClickHouse's HTTP interface (${error.codeName}); check ${setting}`;
   if ([192, 193, 194, 516].includes(error.code))
-    return `ClickHouse at ${where} refuses the user ${user} or its password; check CLICKHOUSE_URL`;
+    return `ClickHouse at ${where} refuses the user ${user} or its password; check ${setting}`;
   if (error.code === 164)
     return `ClickHouse at ${where}: the profile of the user ${user} sets readonly, so statements cannot set the settings that they depend on; set readonly to 0 for this user`;
   if (error.code === 452)

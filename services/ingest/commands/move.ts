@@ -16,7 +16,7 @@ they continue where the ledger ends. What was copied stays as it is.`,
   },
   async run({ clickhouse, settings, logger }) {
     const of = { ...settings, CLICKHOUSE_URL: settings.MOVE_FROM_URL, CLICKHOUSE_CLUSTER: undefined };
-    const from = await openClickHouse(of, logger, { create: false });
+    const from = await openClickHouse(of, logger, { create: false, wait: false, setting: 'MOVE_FROM_URL' });
     try {
       return await moveTables(from, clickhouse, settings.RAW_RETENTION_DAYS, logger);
     } finally {
