@@ -18,6 +18,8 @@ test('a command line becomes the arguments of its action', () => {
     action: 'show',
     at: { topic: 't', partition: 0, offset: '123456789012345678' },
   });
+  for (const offset of ['0', '999999999999999999'])
+    expect(read(`show t 0 ${offset}`)).toMatchObject({ at: { offset } });
   expect(read('replay t 0 1')).toEqual({ action: 'replay', at: { topic: 't', partition: 0, offset: '1' } });
   expect(read('replay --topic t --reason unknown_schema')).toEqual({
     action: 'replay_all',
@@ -31,6 +33,8 @@ test.each([
   ['a replay of every topic', 'replay'],
   ['a missing offset', 'show t 0'],
   ['a partition that is no number', 'show t x 1'],
+  ['an offset with leading zeros', 'show t 0 007'],
+  ['an offset of 19 digits', 'show t 0 1000000000000000000'],
   ['a word too many', 'show t 0 1 2'],
   ['an option of another action', 'show t 0 1 --reason too_large'],
 ])('%s is refused', (_, words) => {

@@ -49,7 +49,7 @@ const AT = {
     topic: TOPIC,
     incarnation: { type: 'integer', minimum: 0, maximum: 2 ** 32 - 1 },
     partition: PARTITION,
-    offset: { type: 'string', pattern: '^[0-9]{1,18}$' },
+    offset: { type: 'string', pattern: '^(0|[1-9][0-9]{0,17})$' },
   },
   required: ['topic', 'partition', 'offset'],
   additionalProperties: false,
