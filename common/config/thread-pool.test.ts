@@ -6,6 +6,7 @@ test.each([
   [{ QUERY_CONCURRENCY: '4' }, '16'],
   [{ QUERY_CONCURRENCY: '12' }, '24'],
   [{ QUERY_CONCURRENCY: 'many' }, '16'],
+  [{ UV_THREADPOOL_SIZE: '' }, '16'],
   [{ QUERY_CONCURRENCY: '12', UV_THREADPOOL_SIZE: '8' }, '8'],
 ])('with %j the pool has %s threads', (env, threads) => {
   const module = new URL('thread-pool.ts', import.meta.url).href;
