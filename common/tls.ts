@@ -1,4 +1,6 @@
+import { X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
 import tls from 'node:tls';
 
 /**
@@ -9,6 +11,22 @@ export function isCertificateError(code: string): boolean {
   return /^(CERT_|UNABLE_TO_|SELF_SIGNED_|DEPTH_ZERO_|INVALID_CA|INVALID_PURPOSE|HOSTNAME_MISMATCH|ERR_TLS_CERT_)/.test(
     code,
   );
+}
+
+/**
+ * Returns options of a TLS client that trusts a service's own certificate, of which `file` is the PEM, under any host
+ * name; and else whom Node trusts.
+ */
+export function trusting(file: string | undefined): tls.ConnectionOptions {
+  if (file === undefined) return {};
+  const own = readFileSync(file);
+  const { fingerprint256 } = new X509Certificate(own);
+  return {
+    ca: [...tls.getCACertificates('default'), own.toString()],
+    allowPartialTrustChain: true,
+    checkServerIdentity: (host, peer) =>
+      peer.fingerprint256 === fingerprint256 ? undefined : tls.checkServerIdentity(host, peer),
+  };
 }
 
 const HANDSHAKE_MS = 3_000;

@@ -2,7 +2,6 @@ import { writeSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { systemClock } from '../common/clock.ts';
 import { readSettings } from '../common/config/settings.ts';
-import { addressOf } from '../common/http/address.ts';
 import { kafkaFromSettings } from '../common/kafka/from-settings.ts';
 import { ensureTopics } from '../common/kafka/topics.ts';
 import { runProcess } from '../common/lifecycle/run.ts';
@@ -11,7 +10,7 @@ import { help, readOptions } from './options.ts';
 import { createPace } from './pace.ts';
 import { createSender } from './sender.ts';
 import { createTraffic } from './traffic.ts';
-import { createVisible, type Visible } from './visible.ts';
+import { createVisible, metricsOf, type Visible } from './visible.ts';
 
 /** Events are made and sent this often, milliseconds. */
 const TICK_MS = 50;
@@ -37,7 +36,7 @@ await runProcess(
     await producer.connect();
     add({ name: 'producer', stop: () => producer.disconnect() });
 
-    const look = createVisible(`${addressOf(settings.HOST, settings.METRICS_PORT ?? settings.PORT)}/metrics`);
+    const look = createVisible(metricsOf(settings));
     let visible: Visible | undefined = await look();
     const sender = createSender(producer, settings.KAFKA_TOPICS, logger);
     const started = systemClock();

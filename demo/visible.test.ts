@@ -13,7 +13,7 @@ const metrics = (edge: number, auth: number, ...ages: number[]): string =>
 
 test('counts what became visible since the first look, over all sources, also when the service is started anew; absent while none answers', async () => {
   const answers = [metrics(100, 10), metrics(150, 30, 0.7, 1.25), undefined, metrics(5, 1, 0.5), metrics(8, 1, 0.5)];
-  const look = createVisible('http://service/metrics', async () => answers.shift());
+  const look = createVisible(async () => answers.shift());
   expect(await look()).toEqual({ events: 0, freshnessSeconds: undefined });
   expect(await look()).toEqual({ events: 70, freshnessSeconds: 1.25 });
   expect(await look()).toBeUndefined();
@@ -24,7 +24,7 @@ test('counts what became visible since the first look, over all sources, also wh
 test('looks that overlap are answered in order', async () => {
   const answers = [Promise.withResolvers<string>(), Promise.withResolvers<string>()];
   const asked = answers.values();
-  const look = createVisible('http://service/metrics', async () => await asked.next().value!.promise);
+  const look = createVisible(async () => await asked.next().value!.promise);
   const [first, second] = [look(), look()];
   answers[1]!.resolve(metrics(150, 10));
   answers[0]!.resolve(metrics(100, 10));

@@ -1,3 +1,11 @@
+import { once } from 'node:events';
+import http, { type IncomingMessage } from 'node:http';
+import https from 'node:https';
+import { text } from 'node:stream/consumers';
+import type { Settings } from '../common/config/settings.ts';
+import { addressOf } from '../common/http/address.ts';
+import { trusting } from '../common/tls.ts';
+
 /** What a running service says of the events that became visible since the first look, whoever sent them. */
 export interface Visible {
   readonly events: number;
@@ -8,20 +16,17 @@ export interface Visible {
 const LOOK_TIMEOUT_MS = 800;
 
 /**
- * Looks at the metrics of a service, one look after the other: a counter that seems smaller than before means a new
+ * Looks at the metrics of a service, which `read` gets, one look after the other: a counter that seems smaller than before means a new
  * start. A look gives undefined where none answers there.
  */
-export function createVisible(
-  url: string,
-  read: (url: string) => Promise<string | undefined> = readMetrics,
-): () => Promise<Visible | undefined> {
+export function createVisible(read: () => Promise<string | undefined>): () => Promise<Visible | undefined> {
   let before: number | undefined;
   let events = 0;
   let last: Promise<Visible | undefined> = Promise.resolve(undefined);
   return () => (last = last.then(look));
 
   async function look(): Promise<Visible | undefined> {
-    const text = await read(url);
+    const text = await read();
     if (text === undefined) return undefined;
     const total = valuesOf(text, 'sluice_ingest_events_total').reduce((sum, n) => sum + n, 0);
     // a service that was started anew counts from 0
@@ -37,11 +42,23 @@ export function valuesOf(text: string, metric: string): number[] {
   return [...text.matchAll(new RegExp(`^${metric}(?:\\{[^}]*\\})? (\\S+)$`, 'gm'))].map(([, value]) => Number(value));
 }
 
-async function readMetrics(url: string): Promise<string | undefined> {
-  try {
-    const response = await fetch(url, { signal: AbortSignal.timeout(LOOK_TIMEOUT_MS) });
-    return response.ok ? await response.text() : undefined;
-  } catch {
-    return undefined;
-  }
+/** Returns what reads /metrics of the service that has these settings; undefined where none answers. */
+export function metricsOf({
+  HOST,
+  PORT,
+  METRICS_PORT,
+  HTTPS_CERT,
+}: Pick<Settings, 'HOST' | 'PORT' | 'METRICS_PORT' | 'HTTPS_CERT'>): () => Promise<string | undefined> {
+  const secure = METRICS_PORT === undefined && HTTPS_CERT !== undefined;
+  const url = `${addressOf(HOST, METRICS_PORT ?? PORT, secure ? 'https' : 'http')}/metrics`;
+  return async () => {
+    try {
+      const options = { signal: AbortSignal.timeout(LOOK_TIMEOUT_MS), ...(secure && trusting(HTTPS_CERT)) };
+      const [response] = (await once((secure ? https : http).get(url, options), 'response')) as [IncomingMessage];
+      const body = await text(response);
+      return response.statusCode === 200 ? body : undefined;
+    } catch {
+      return undefined;
+    }
+  };
 }

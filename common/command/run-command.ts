@@ -1,10 +1,7 @@
-import { X509Certificate } from 'node:crypto';
-import { readFileSync } from 'node:fs';
 import http from 'node:http';
 import https from 'node:https';
 import type { Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
-import { checkServerIdentity, getCACertificates, type PeerCertificate } from 'node:tls';
 import { ClickHouseError } from '../clickhouse/errors.ts';
 import { openClickHouse } from '../clickhouse/open.ts';
 import { keepToOwner, keyFile, readOwnFile } from '../config/data-folder.ts';
@@ -14,6 +11,7 @@ import { EXIT_CONFIG, EXIT_USAGE, StartError, UsageError } from '../errors.ts';
 import { addressOf, endOf } from '../http/address.ts';
 import { endProcess } from '../lifecycle/end-process.ts';
 import { createLogger } from '../logger.ts';
+import { trusting } from '../tls.ts';
 import { helpOf, readCommandLine } from './command-line.ts';
 import { COMMAND_TIMEOUT_MS, type Command } from './command.ts';
 import { printable } from './printable.ts';
@@ -205,19 +203,11 @@ function parsed(text: string): Body | undefined {
 
 type Connection = ReturnType<typeof connectTo>;
 
-/** Opens one connection. With TLS it trusts the service's own certificate, if known, under any host name. */
+/** Opens one connection. With TLS it trusts the service's own certificate, if known. */
 function connectTo(url: string, certificate: string | undefined) {
-  const own = certificate === undefined ? undefined : readFileSync(certificate);
-  const fingerprint = own && new X509Certificate(own).fingerprint256;
-  const trusted = own && {
-    ca: [...getCACertificates('default'), own],
-    allowPartialTrustChain: true,
-    checkServerIdentity: (host: string, peer: PeerCertificate) =>
-      peer.fingerprint256 === fingerprint ? undefined : checkServerIdentity(host, peer),
-  };
   const client = new URL(url).protocol === 'https:' ? https : http;
   // with an identity check per request, the agent would not reuse the connection
-  const agent = new client.Agent({ keepAlive: true, maxSockets: 1, ...trusted });
+  const agent = new client.Agent({ keepAlive: true, maxSockets: 1, ...trusting(certificate) });
   let used: Socket | undefined;
   return {
     close: (): void => agent.destroy(),

@@ -323,6 +323,9 @@ describe('npm start', () => {
     const keys = startScript('keys', env, ['list', '--json']);
     expect(await keys.exited, keys.stderr()).toBe(0);
     expect(JSON.parse(keys.stdout())).toHaveProperty('keys');
+    const demo = startScript('demo', env, ['--rate', '20', '--duration', '2']);
+    expect(await demo.exited, demo.stderr()).toBe(0);
+    expect(demo.stderr()).toMatch(/in all \d+ sent, \d+ acknowledged, \d+ visible/);
     await expect(fetch(`http://127.0.0.1:${port}/health`)).rejects.toThrow('fetch failed');
     expect(await sluice.end()).toBe(0);
     expect(sluice.stderr()).not.toContain(PASSWORD);
