@@ -7,6 +7,7 @@ import {
   type Read,
   type Reader,
 } from '../../../common/clickhouse/clickhouse.ts';
+import { SIDE_TABLE } from '../../../common/clickhouse/cluster/cluster.ts';
 import { assertEmpty, databaseOf } from '../../../common/clickhouse/database.ts';
 import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
 import { identifier, nameOf, tokenize } from '../../../common/clickhouse/sql.ts';
@@ -25,7 +26,7 @@ const CHUNK_BYTES = 16 * 1024 * 1024;
 const INSERT_SETTINGS = { insert_deduplicate: 0, optimize_on_insert: 0 } as const;
 
 /** What a build of a rollup fills (services/rollup/build.ts). */
-const SIDE_TABLE = /_(build|repair)_\d+_[0-9a-f]{8}$/;
+const BUILT = new RegExp(SIDE_TABLE);
 
 export type Moved = Awaited<ReturnType<typeof moveTables>>;
 
@@ -86,8 +87,12 @@ export async function moveTables(from: ClickHouse, to: ClickHouse, retentionDays
     if (!ok) throw new StartError(`the account at ${to.where} does not hold: ${faults[0]}`);
     return { tables: moved, rows: moved.reduce((sum, t) => sum + t.rows, 0) };
   } finally {
-    // each of them, although another one fails
-    await Promise.all(merging.map(({ name }) => merges('START', from, source, name)));
+    // each of them, although another one fails, and without hiding why the move has failed
+    const start = ({ name }: Table): Promise<void> =>
+      merges('START', from, source, name).catch((error: unknown) =>
+        logger.warn({ table: name, err: error }, 'merges_not_started'),
+      );
+    await Promise.all(merging.map(start));
   }
 }
 
@@ -97,7 +102,7 @@ export async function moveTables(from: ClickHouse, to: ClickHouse, retentionDays
  */
 async function readTables(from: ClickHouse): Promise<Table[]> {
   const tables = await select<Table>(from, statements.tablesToMove);
-  const side = tables.find(({ name }) => SIDE_TABLE.test(name));
+  const side = tables.find(({ name }) => BUILT.test(name));
   if (side === undefined) return tables;
   throw new StartError(
     `a build of a rollup has not ended (table ${side.name}): let npm start or the rollup service run until npm run rollup -- status shows no pending period and no repair, and this table is gone, stop it, and repeat`,

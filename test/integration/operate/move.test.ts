@@ -1,12 +1,34 @@
-import { expect, test } from 'vitest';
-import type { Rows } from '../../../common/clickhouse/clickhouse.ts';
+import { expect, test, vi } from 'vitest';
+import type { Rows, Statement } from '../../../common/clickhouse/clickhouse.ts';
 import { migrate } from '../../../common/clickhouse/migrations.ts';
+import type { Logger } from '../../../common/logger.ts';
 import { moveTables } from '../../../services/ingest/copies/move.ts';
 import { openTestEmbedded, openTestFace, testLogger } from '../../harness/clickhouse.ts';
 
 // Guarantee: npm run move holds little at a time, wherever in a part its large rows are.
 
 const MIB = 1024 * 1024;
+
+test('a move that fails says why, although the old place cannot start its merges again', async () => {
+  const [from, to] = await Promise.all([openTestEmbedded(), openTestFace()]);
+  try {
+    await migrate(from.clickhouse, testLogger);
+    const execute = async (statement: Statement): Promise<void> => {
+      if (statement.sql.startsWith('SYSTEM START')) throw new Error('no merges');
+      await from.clickhouse.execute(statement);
+    };
+    const create = (): Promise<void> => Promise.reject(new Error('no tables'));
+    const warn = vi.fn<Logger['warn']>();
+    const logger = { info: () => undefined, warn } as unknown as Logger;
+    await expect(
+      moveTables({ ...from.clickhouse, execute }, { ...to.clickhouse, execute: create }, 90, logger),
+    ).rejects.toThrow('no tables');
+    expect(warn).toHaveBeenCalledWith({ table: 'batches', err: new Error('no merges') }, 'merges_not_started');
+  } finally {
+    await from.close();
+    await to.close();
+  }
+});
 
 test('large rows that stand together are moved in chunks, and a larger one by itself', async () => {
   const [from, to] = await Promise.all([openTestEmbedded(), openTestFace()]);
