@@ -9,11 +9,11 @@ import { createLogger } from '../common/logger.ts';
 import { createPopulation } from '../demo/population.ts';
 import type { Traffic } from '../demo/traffic.ts';
 import type { Record as KafkaRecord } from '../services/ingest/evaluate/record.ts';
-import { readRollups } from '../services/rollup/catalogue.ts';
-import type { Context } from '../services/rollup/context.ts';
-import { tableName } from '../services/rollup/view-sql.ts';
+import { readRollups } from '../services/rollup/period/catalogue.ts';
+import type { Context } from '../services/rollup/period/context.ts';
+import { tableName } from '../services/rollup/period/view-sql.ts';
 import { admitNew } from '../services/rollup/history.ts';
-import { createRollupMetrics } from '../services/rollup/metrics.ts';
+import { createRollupMetrics } from '../services/rollup/period/metrics.ts';
 
 export const SEED = 20260301;
 export const PROJECTS = 5_000;

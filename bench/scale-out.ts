@@ -5,7 +5,7 @@ import { migrate } from '../common/clickhouse/migrations.ts';
 import { openServer } from '../common/clickhouse/server/server.ts';
 import { freePort } from '../common/kafka/local-broker/local-broker.ts';
 import { createLogger } from '../common/logger.ts';
-import { reconcile } from '../services/ingest/reconcile.ts';
+import { reconcile } from '../services/ingest/operate/reconcile.ts';
 import { startServer, type TestServer } from '../test/harness/clickhouse-server.ts';
 import { endAll, startScript } from '../test/harness/service.ts';
 import { waitFor } from '../test/harness/wait-for.ts';

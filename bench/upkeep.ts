@@ -1,10 +1,10 @@
 import { readSettings } from '../common/config/settings.ts';
-import { readRollups } from '../services/rollup/catalogue.ts';
+import { readRollups } from '../services/rollup/period/catalogue.ts';
 import { compareDays, createAudit } from '../services/rollup/audit.ts';
-import { build } from '../services/rollup/build.ts';
-import { DAY, floorTo, HOUR, MINUTE } from '../services/rollup/context.ts';
-import { viewName } from '../services/rollup/view-sql.ts';
-import { beginToday } from '../services/rollup/periods.ts';
+import { build } from '../services/rollup/period/build.ts';
+import { DAY, floorTo, HOUR, MINUTE } from '../services/rollup/period/context.ts';
+import { viewName } from '../services/rollup/period/view-sql.ts';
+import { beginToday } from '../services/rollup/period/periods.ts';
 import { naturalShares } from '../demo/traffic.ts';
 import { temporaryFolder } from '../test/harness/clickhouse.ts';
 import { contextOf, fill, openEmpty, SEED, untilMerged } from './filled.ts';

@@ -10,7 +10,7 @@ import { LANE_EVENTS } from '../services/ingest/delivery/ports.ts';
 import { createIngestMetrics } from '../services/ingest/metrics.ts';
 import { createPushMetrics } from '../services/push/metrics.ts';
 import { createQueryMetrics } from '../services/query/metrics.ts';
-import { createRollupMetrics } from '../services/rollup/metrics.ts';
+import { createRollupMetrics } from '../services/rollup/period/metrics.ts';
 
 // Dashboard, alerts, runbook and the page of metrics say the same, and what the processes do.
 // test/integration/operate/: what Prometheus makes of them (alerts.test.ts, dashboard.test.ts).

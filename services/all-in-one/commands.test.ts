@@ -10,7 +10,7 @@ import type { Route, RouteRequest } from '../../common/http/route.ts';
 import { createLogger } from '../../common/logger.ts';
 import { UsageError } from '../../common/errors.ts';
 import { ApiError } from '../../common/http/errors.ts';
-import { statements } from '../ingest/statements.ts';
+import { statements } from '../ingest/store/statements.ts';
 
 const routesOf = (context: CommandContext): Route[] => commandRoutes(context, commands);
 const inFlight = '{"topic":"edge_logs","incarnation":0,"partition":2,"rows":7,"first":1,"last":7}\n';

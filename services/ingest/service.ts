@@ -13,15 +13,15 @@ import { sources, type SourceName } from '../../common/sources.ts';
 import { createAvroDecoder, type AvroDecoder } from './avro/decoder.ts';
 import { createRegistry, type RegistryOptions } from './avro/registry.ts';
 import { readKnownSchemas } from './avro/schemas.ts';
-import { createBadShares } from './bad-share-pause.ts';
-import { proveOnceAvailable } from './canary.ts';
-import { startConsumer, type RunningConsumer } from './consumer.ts';
-import { createLedger } from './delivery/ledger.ts';
-import { createRegister } from './delivery/register.ts';
+import { createBadShares } from './store/bad-share-pause.ts';
+import { proveOnceAvailable } from './store/canary.ts';
+import { startConsumer, type RunningConsumer } from './group/consumer.ts';
+import { createLedger } from './store/ledger.ts';
+import { createRegister } from './store/register.ts';
 import { createIngestMetrics, type IngestMetrics } from './metrics.ts';
-import { keepReplaysComplete } from './open-replays.ts';
-import { createShardOf, ofPartition, TAKEOVER_READS } from './shard.ts';
-import { createStore, type StoreContext } from './store.ts';
+import { keepReplaysComplete } from './operate/open-replays.ts';
+import { createShardOf, ofPartition, TAKEOVER_READS } from './store/shard.ts';
+import { createStore, type StoreContext } from './store/store.ts';
 
 export type RunningIngest = Component & RunningConsumer;
 
@@ -111,7 +111,7 @@ export async function startIngest({
     takeoverRead: async (topic, partition, read) => await few.get(await shardOf(topic, partition))!.use('', read),
   };
   // `size`: batches written at a time; `most`: together with those that take longer than a second
-  // (delivery/permits.ts). Embedded: an insert takes one of our cores, so more inserts than cores only delay each
+  // (group/permits.ts). Embedded: an insert takes one of our cores, so more inserts than cores only delay each
   // other. One write stays free for the ledger; the four of the embedded engine also serve replays and the rollup
   // service.
   const most = clickhouse.writers - 1;

@@ -3,9 +3,9 @@ import type { Read, Statement } from '../../common/clickhouse/clickhouse.ts';
 import { createLogger } from '../../common/logger.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { createAudit } from './audit.ts';
-import { statements } from './catalogue.ts';
-import { DAY, HOUR, MINUTE, type Context } from './context.ts';
-import { createRollupMetrics } from './metrics.ts';
+import { statements } from './period/catalogue.ts';
+import { DAY, HOUR, MINUTE, type Context } from './period/context.ts';
+import { createRollupMetrics } from './period/metrics.ts';
 import type { Difference } from './repairs.ts';
 
 const DAY_BEGIN = 20_000 * DAY;

@@ -1,5 +1,5 @@
 import { select } from '../../common/clickhouse/clickhouse.ts';
-import { readRollups, statements, type Rollup } from './catalogue.ts';
+import { readRollups, statements, type Rollup } from './period/catalogue.ts';
 import {
   agreedNow,
   attempt,
@@ -12,9 +12,9 @@ import {
   onShards,
   valuesOf,
   type Context,
-} from './context.ts';
-import { ALL_TIME, tableName } from './view-sql.ts';
-import { newestPeriod } from './periods.ts';
+} from './period/context.ts';
+import { ALL_TIME, tableName } from './period/view-sql.ts';
+import { newestPeriod } from './period/periods.ts';
 import { placeOf, requestRepair, settledDifferences, type Difference } from './repairs.ts';
 
 /** Minutes are compared this long after their end, seconds. */

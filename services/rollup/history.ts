@@ -1,8 +1,8 @@
 import { randomBytes } from 'node:crypto';
 import { everywhere, fresh, select, shardsOf } from '../../common/clickhouse/clickhouse.ts';
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
-import { build, isDamaged, type Built } from './build.ts';
-import { readRollup, readRollups, servingVersion, statements, writeRollup, type Rollup } from './catalogue.ts';
+import { build, isDamaged, type Built } from './period/build.ts';
+import { readRollup, readRollups, servingVersion, statements, writeRollup, type Rollup } from './period/catalogue.ts';
 import {
   attempt,
   DROP_SETTINGS,
@@ -13,9 +13,9 @@ import {
   perContext,
   restUntil,
   type Context,
-} from './context.ts';
-import { ALL_TIME, publicView, readRollupDefinition, tableName, viewName } from './view-sql.ts';
-import { closePeriod } from './periods.ts';
+} from './period/context.ts';
+import { ALL_TIME, publicView, readRollupDefinition, tableName, viewName } from './period/view-sql.ts';
+import { closePeriod } from './period/periods.ts';
 import { differencesOf, placeOf } from './repairs.ts';
 
 /** How often it checks for inserts that began before a view was created or dropped, milliseconds. */

@@ -1,8 +1,8 @@
 import { isDeepStrictEqual } from 'node:util';
 import { fresh, freshly, select, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { leastPeriod } from '../../common/evaluate/event.ts';
-import { build, isDamaged, unfinishedBatches, type BatchEnd, type Built } from './build.ts';
-import { readHorizon, readRollups, statements, unlessReplaced, type Rollup } from './catalogue.ts';
+import { build, isDamaged, unfinishedBatches, type BatchEnd, type Built } from './period/build.ts';
+import { readHorizon, readRollups, statements, unlessReplaced, type Rollup } from './period/catalogue.ts';
 import {
   agreedNow,
   attempt,
@@ -19,7 +19,7 @@ import {
   valuesOf,
   WRITE_SETTINGS,
   type Context,
-} from './context.ts';
+} from './period/context.ts';
 import {
   differences,
   during,
@@ -29,8 +29,8 @@ import {
   readRollupDefinition,
   tableName,
   type Span,
-} from './view-sql.ts';
-import { closePeriod, narrowestOf } from './periods.ts';
+} from './period/view-sql.ts';
+import { closePeriod, narrowestOf } from './period/periods.ts';
 
 /** A span of a period that must be rebuilt (table rollup_repairs). Times are unix seconds. */
 export interface Repair {

@@ -1,7 +1,7 @@
 import { select } from '../../common/clickhouse/clickhouse.ts';
 import { sources } from '../../common/sources.ts';
-import { build, sideTables } from './build.ts';
-import { readRollups, statements, type Rollup } from './catalogue.ts';
+import { build, sideTables } from './period/build.ts';
+import { readRollups, statements, type Rollup } from './period/catalogue.ts';
 import {
   agreedNow,
   attempt,
@@ -14,9 +14,9 @@ import {
   valuesOf,
   WRITE_SETTINGS,
   type Context,
-} from './context.ts';
-import { NO_TIME, tableName } from './view-sql.ts';
-import { isExpired, newestPeriod } from './periods.ts';
+} from './period/context.ts';
+import { NO_TIME, tableName } from './period/view-sql.ts';
+import { isExpired, newestPeriod } from './period/periods.ts';
 
 /**
  * Drops what is older than its retention, without reading it: whole days of raw tables and whole periods of rollups;

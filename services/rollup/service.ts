@@ -5,13 +5,13 @@ import { systemClock, type Clock } from '../../common/clock.ts';
 import type { Component } from '../../common/lifecycle/run.ts';
 import type { Registry } from '../../common/metrics.ts';
 import { createAudit } from './audit.ts';
-import { engineClock } from './catalogue.ts';
-import { createRollupMetrics } from './metrics.ts';
+import { engineClock } from './period/catalogue.ts';
+import { createRollupMetrics } from './period/metrics.ts';
 import { updateTableMetrics } from './table-metrics.ts';
-import { beginToday } from './periods.ts';
+import { beginToday } from './period/periods.ts';
 import { repairOpen } from './repairs.ts';
 import { dropExpired } from './retention.ts';
-import type { Context } from './context.ts';
+import type { Context } from './period/context.ts';
 import { admitNew, nextStep, publish } from './history.ts';
 
 export interface RollupOptions extends Pick<Context, 'clickhouse' | 'settings' | 'logger'> {

@@ -1,6 +1,6 @@
 import { select, shardsOf } from '../../common/clickhouse/clickhouse.ts';
-import { statements } from './catalogue.ts';
-import type { Context } from './context.ts';
+import { statements } from './period/catalogue.ts';
+import type { Context } from './period/context.ts';
 
 /** Reads the sizes of all tables for the metrics, once for the whole installation. */
 export async function updateTableMetrics({ clickhouse, metrics }: Context): Promise<void> {

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { fresh, select, type Statement } from '../../common/clickhouse/clickhouse.ts';
-import { moveTables } from '../../services/ingest/copies/move.ts';
+import { moveTables } from '../../services/ingest/operate/move.ts';
 import { openTestDatabase, openTestEmbedded, testLogger } from '../harness/clickhouse.ts';
 import { migrate } from '../../common/clickhouse/migrations.ts';
 import { openTestStore } from '../harness/ingest-store.ts';

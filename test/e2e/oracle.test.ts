@@ -8,7 +8,7 @@ import { contentOf, createTraffic, type TrafficEvent } from '../../demo/traffic.
 import { notations } from '../../demo/timestamps.ts';
 import { urlShapes } from '../../demo/urls.ts';
 import { startIngest, type RunningIngest } from '../../services/ingest/service.ts';
-import { reconcile } from '../../services/ingest/reconcile.ts';
+import { reconcile } from '../../services/ingest/operate/reconcile.ts';
 import { startQuery } from '../../services/query/service.ts';
 import { openTestClickHouse, temporaryFolder, testLogger, type TestClickHouse } from '../harness/clickhouse.ts';
 import { expectInvocationStats } from '../harness/expect-answers.ts';

@@ -3,7 +3,7 @@ import { afterEach, expect, test } from 'vitest';
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { RIGHTS, type Service as ServiceName } from '../../common/clickhouse/rights.ts';
 import { openServer } from '../../common/clickhouse/server/server.ts';
-import { newestPeriod } from '../../services/rollup/periods.ts';
+import { newestPeriod } from '../../services/rollup/period/periods.ts';
 import { requestRepair } from '../../services/rollup/repairs.ts';
 import { startServer, type TestServer } from '../harness/clickhouse-server.ts';
 import { serverOfRun } from '../harness/clickhouse-run.ts';

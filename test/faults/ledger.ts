@@ -7,8 +7,8 @@ import { ensureTopics } from '../../common/kafka/topics.ts';
 import { sources, type SourceName } from '../../common/sources.ts';
 import { createRandom } from '../../demo/random.ts';
 import { contentOf, createTraffic, type TrafficEvent } from '../../demo/traffic.ts';
-import { reconcile } from '../../services/ingest/reconcile.ts';
-import { statements as rollupStatements } from '../../services/rollup/catalogue.ts';
+import { reconcile } from '../../services/ingest/operate/reconcile.ts';
+import { statements as rollupStatements } from '../../services/rollup/period/catalogue.ts';
 import { testLogger } from '../harness/clickhouse.ts';
 import {
   kafkaBrokers,

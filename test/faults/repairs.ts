@@ -5,9 +5,9 @@ import type { Settings } from '../../common/config/settings.ts';
 import type { Component } from '../../common/lifecycle/run.ts';
 import type { Logger } from '../../common/logger.ts';
 import { createRegistry } from '../../common/metrics.ts';
-import { engineClock } from '../../services/rollup/catalogue.ts';
-import type { Context } from '../../services/rollup/context.ts';
-import { createRollupMetrics } from '../../services/rollup/metrics.ts';
+import { engineClock } from '../../services/rollup/period/catalogue.ts';
+import type { Context } from '../../services/rollup/period/context.ts';
+import { createRollupMetrics } from '../../services/rollup/period/metrics.ts';
 import { readOpenRepairs, repairOpen } from '../../services/rollup/repairs.ts';
 
 const LOOK_MS = 250;
@@ -20,7 +20,7 @@ interface RepairOptions {
 
 /**
  * Does the repairs that are open, which a recovery requests, without a rollup service or beside one, which looks for
- * them every 5 s. Two that do the same repair at once do each other no harm (services/rollup/build.ts).
+ * them every 5 s. Two that do the same repair at once do each other no harm (services/rollup/period/build.ts).
  */
 export async function repairNow({ clickhouse, settings, logger }: RepairOptions): Promise<void> {
   const context: Context = {

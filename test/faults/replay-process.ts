@@ -3,7 +3,7 @@ import { openEmbedded } from '../../common/clickhouse/embedded/embedded.ts';
 import { systemClock } from '../../common/clock.ts';
 import { readSettings } from '../../common/config/settings.ts';
 import { createLogger } from '../../common/logger.ts';
-import { listDeadLetters, replayAll } from '../../services/ingest/dead-letters.ts';
+import { listDeadLetters, replayAll } from '../../services/ingest/operate/dead-letters.ts';
 import { createDecoders } from '../../services/ingest/service.ts';
 import type { ReplayStep } from './replay.test.ts';
 

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { reconcile } from '../../services/ingest/reconcile.ts';
+import { reconcile } from '../../services/ingest/operate/reconcile.ts';
 import { confluent, schemaOf, writerOf } from '../harness/avro.ts';
 import { temporaryFolder } from '../harness/clickhouse.ts';
 import { deleteGroupOffsets, deleteRecordsBefore, produce } from '../harness/kafka.ts';

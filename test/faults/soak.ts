@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { createRandom } from '../../demo/random.ts';
-import { reconcile } from '../../services/ingest/reconcile.ts';
+import { reconcile } from '../../services/ingest/operate/reconcile.ts';
 import { compressions, startOwnBroker } from '../harness/kafka.ts';
 import type { Fault } from '../harness/clickhouse-face.ts';
 import { openFace } from './face-engine.ts';

@@ -10,7 +10,7 @@ import { createKafka } from '../../common/kafka/client.ts';
 import { createLogger } from '../../common/logger.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { startIngest, type RunningIngest } from '../../services/ingest/service.ts';
-import { reconcile } from '../../services/ingest/reconcile.ts';
+import { reconcile } from '../../services/ingest/operate/reconcile.ts';
 import { temporaryFolder, testLogger } from '../harness/clickhouse.ts';
 import { oddlyCompressed, withCodec } from '../harness/codecs.ts';
 import {

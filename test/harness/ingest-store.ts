@@ -1,14 +1,14 @@
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { createRegistry, type Registry } from '../../common/metrics.ts';
 import type { SourceName } from '../../common/sources.ts';
-import { createLedger } from '../../services/ingest/delivery/ledger.ts';
+import { createLedger } from '../../services/ingest/store/ledger.ts';
 import type { RecordMark, Store, Stored } from '../../services/ingest/delivery/ports.ts';
-import { createRegister } from '../../services/ingest/delivery/register.ts';
+import { createRegister } from '../../services/ingest/store/register.ts';
 import { RULES_VERSION, type Rules } from '../../services/ingest/evaluate/evaluate.ts';
 import { createIngestMetrics } from '../../services/ingest/metrics.ts';
 import type { Record } from '../../services/ingest/evaluate/record.ts';
-import { createShardOf, ofPartition } from '../../services/ingest/shard.ts';
-import { createStore } from '../../services/ingest/store.ts';
+import { createShardOf, ofPartition } from '../../services/ingest/store/shard.ts';
+import { createStore } from '../../services/ingest/store/store.ts';
 import { testDecoder } from './avro.ts';
 
 interface TestStoreOptions {

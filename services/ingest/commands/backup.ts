@@ -1,5 +1,5 @@
 import { form, type Command } from '../../../common/command/command.ts';
-import { BACKUP_NAME, createBackup, restoreBackup, type BackupResult } from '../copies/backup.ts';
+import { BACKUP_NAME, createBackup, restoreBackup, type BackupResult } from '../operate/backup.ts';
 
 type Args =
   | { readonly action: 'create'; readonly place: string; readonly base?: string }

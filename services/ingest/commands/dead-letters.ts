@@ -13,7 +13,7 @@ import {
   type LetterPlace,
   type ReplayOptions,
   type ReplayOutcome,
-} from '../dead-letters.ts';
+} from '../operate/dead-letters.ts';
 import { createDecoders } from '../service.ts';
 import { reasons, type Reason } from '../evaluate/record.ts';
 

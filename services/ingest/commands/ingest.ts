@@ -1,6 +1,6 @@
 import { PARTITION, TOPIC, wholeNumber } from '../../../common/command/arguments.ts';
 import { form, type Command } from '../../../common/command/command.ts';
-import { readPauses, resumePartition, type Pause } from '../bad-share-pause.ts';
+import { readPauses, resumePartition, type Pause } from '../store/bad-share-pause.ts';
 
 type Args =
   | { readonly action: 'paused' }

@@ -1,6 +1,6 @@
 import { openClickHouse } from '../../../common/clickhouse/open.ts';
 import { form, type Command } from '../../../common/command/command.ts';
-import { moveTables, type Moved } from '../copies/move.ts';
+import { moveTables, type Moved } from '../operate/move.ts';
 
 export const moveCommand: Command<Record<string, never>, Moved> = {
   name: 'move',

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { UNFINISHED } from '../reconcile.ts';
+import { UNFINISHED } from '../operate/reconcile.ts';
 import { reconcileCommand } from './reconcile.ts';
 
 test.each(UNFINISHED)('what a killed process left unfinished comes with what completes it: %s', (unfinished) => {

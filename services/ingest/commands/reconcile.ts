@@ -1,5 +1,5 @@
 import { form, type Command } from '../../../common/command/command.ts';
-import { reconcile, UNFINISHED, type Reconciliation } from '../reconcile.ts';
+import { reconcile, UNFINISHED, type Reconciliation } from '../operate/reconcile.ts';
 
 const HINT = `
 A process that was killed leaves such rows of its last batches and replays. The next start of ingest completes them: start it, then repeat.`;

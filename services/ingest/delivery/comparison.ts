@@ -1,4 +1,4 @@
-import type { Fetched } from '../inbox.ts';
+import type { Fetched } from './inbox.ts';
 import { checksum, type Record } from '../evaluate/record.ts';
 import type { Ended, RecordMark, StoredAs } from './ports.ts';
 import type { Compared, Plan } from './takeover.ts';

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { checksum } from '../evaluate/record.ts';
-import type { HeldRecord } from '../inbox.ts';
+import type { HeldRecord } from './inbox.ts';
 import { Intake } from './intake.ts';
 
 function record(offset: number, value: string): HeldRecord {

@@ -1,4 +1,4 @@
-import { Inbox, type Fetched } from '../inbox.ts';
+import { Inbox, type Fetched } from './inbox.ts';
 import { isMarked } from './comparison.ts';
 import type { LaneState, Ports, RecordMark } from './ports.ts';
 

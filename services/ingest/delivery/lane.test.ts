@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import type { Rules } from '../evaluate/evaluate.ts';
 import { checksum } from '../evaluate/record.ts';
-import type { HeldRecord } from '../inbox.ts';
+import type { HeldRecord } from './inbox.ts';
 import { encodeIntent, type Intent } from './intent.ts';
 import { Joints } from './joint.ts';
 import { Lane } from './lane.ts';

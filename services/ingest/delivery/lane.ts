@@ -1,4 +1,4 @@
-import type { Cut, CutLimits, Fetched, Inbox } from '../inbox.ts';
+import type { Cut, CutLimits, Fetched, Inbox } from './inbox.ts';
 import { Guard } from './guard.ts';
 import { Intake } from './intake.ts';
 import { encodeIntent, type Intent } from './intent.ts';

@@ -3,7 +3,7 @@
 
 import type { Record } from '../evaluate/record.ts';
 import type { Clock } from '../../../common/clock.ts';
-import type { CutLimits, Inbox } from '../inbox.ts';
+import type { CutLimits, Inbox } from './inbox.ts';
 import type { Rules } from '../evaluate/evaluate.ts';
 import type { Intent } from './intent.ts';
 import type { Joints, Seat } from './joint.ts';

@@ -1,4 +1,4 @@
-import type { Fetched } from '../inbox.ts';
+import type { Fetched } from './inbox.ts';
 import { compareLog, isMarked } from './comparison.ts';
 import type { Guard } from './guard.ts';
 import type { Intake } from './intake.ts';

@@ -14,7 +14,7 @@ import type { Logger } from '../../../common/logger.ts';
 import type { Committer } from './committer.ts';
 import { Joints } from '../delivery/joint.ts';
 import { Lane } from '../delivery/lane.ts';
-import type { TakePermit } from '../delivery/permits.ts';
+import type { TakePermit } from './permits.ts';
 import {
   LANE_EVENTS,
   type BadShare,
@@ -23,8 +23,8 @@ import {
   type Ports,
   type Store,
 } from '../delivery/ports.ts';
-import type { CutLimits } from '../inbox.ts';
-import { dueAt, type Waiting } from '../linger.ts';
+import type { CutLimits } from '../delivery/inbox.ts';
+import { dueAt, type Waiting } from './linger.ts';
 import type { Membership } from './membership.ts';
 import type { IngestMetrics } from '../metrics.ts';
 import { isBehind, isRunning, Turns, type Partition } from './turns.ts';

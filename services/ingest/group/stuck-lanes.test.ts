@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { Inbox } from '../inbox.ts';
+import { Inbox } from '../delivery/inbox.ts';
 import { StuckLanes, STUCK_MS } from './stuck-lanes.ts';
 import { Turns, TURN_MS } from './turns.ts';
 

@@ -1,5 +1,5 @@
 import type { Lane } from '../delivery/lane.ts';
-import type { CutLimits } from '../inbox.ts';
+import type { CutLimits } from '../delivery/inbox.ts';
 import { StuckLanes } from './stuck-lanes.ts';
 
 /** If nothing came in a turn for this long, another one begins beside it. */

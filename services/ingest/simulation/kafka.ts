@@ -1,4 +1,4 @@
-import type { Fetched, HeldRecord } from '../inbox.ts';
+import type { Fetched, HeldRecord } from '../delivery/inbox.ts';
 import type { World } from './world.ts';
 
 /** A record with what the model of ClickHouse evaluates it by. */

@@ -3,10 +3,10 @@ import { select, type Reader } from '../../../common/clickhouse/clickhouse.ts';
 import { systemClock } from '../../../common/clock.ts';
 import { form, type Command } from '../../../common/command/command.ts';
 import { UsageError } from '../../../common/errors.ts';
-import { engineClock, readRollups, statements, type Rollup } from '../catalogue.ts';
-import { isLasting, isoTime, type Context } from '../context.ts';
-import { tableName } from '../view-sql.ts';
-import { createRollupMetrics } from '../metrics.ts';
+import { engineClock, readRollups, statements, type Rollup } from '../period/catalogue.ts';
+import { isLasting, isoTime, type Context } from '../period/context.ts';
+import { tableName } from '../period/view-sql.ts';
+import { createRollupMetrics } from '../period/metrics.ts';
 import { readOpenRepairs, repairOpen, requestRepair, type Repair } from '../repairs.ts';
 
 type Args =

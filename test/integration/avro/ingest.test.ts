@@ -7,7 +7,7 @@ import { createKafka } from '../../../common/kafka/client.ts';
 import { createRegistry as createMetricsRegistry } from '../../../common/metrics.ts';
 import { sources, type SourceName } from '../../../common/sources.ts';
 import { startIngest, type RunningIngest } from '../../../services/ingest/service.ts';
-import { reconcile } from '../../../services/ingest/reconcile.ts';
+import { reconcile } from '../../../services/ingest/operate/reconcile.ts';
 import { confluent, schemaOf, singleObject, writerOf } from '../../harness/avro.ts';
 import { produceWithAvroSerializer } from '../../harness/avro-serializer.ts';
 import { openTestClickHouse, temporaryFolder, testLogger, type TestClickHouse } from '../../harness/clickhouse.ts';

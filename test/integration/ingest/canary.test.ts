@@ -3,7 +3,7 @@ import type { ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
 import { migrate } from '../../../common/clickhouse/migrations.ts';
 import { checkRights } from '../../../common/clickhouse/rights.ts';
 import { openServer } from '../../../common/clickhouse/server/server.ts';
-import { proveExactlyOnce } from '../../../services/ingest/canary.ts';
+import { proveExactlyOnce } from '../../../services/ingest/store/canary.ts';
 import { openTestEmbedded, temporaryFolder, testLogger } from '../../harness/clickhouse.ts';
 import { startServer, type ServerOptions, type TestServer } from '../../harness/clickhouse-server.ts';
 

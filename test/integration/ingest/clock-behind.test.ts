@@ -1,9 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { select } from '../../../common/clickhouse/clickhouse.ts';
-import { createShardOf } from '../../../services/ingest/shard.ts';
-import { createBadShares, readPauses, resumePartition } from '../../../services/ingest/bad-share-pause.ts';
-import { reconcile } from '../../../services/ingest/reconcile.ts';
+import { createShardOf } from '../../../services/ingest/store/shard.ts';
+import { createBadShares, readPauses, resumePartition } from '../../../services/ingest/store/bad-share-pause.ts';
+import { reconcile } from '../../../services/ingest/operate/reconcile.ts';
 import { openTestClickHouse, type TestClickHouse } from '../../harness/clickhouse.ts';
 import { openTestStore } from '../../harness/ingest-store.ts';
 

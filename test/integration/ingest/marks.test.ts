@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { statements } from '../../../services/ingest/statements.ts';
+import { statements } from '../../../services/ingest/store/statements.ts';
 import type { RecordMark } from '../../../services/ingest/delivery/ports.ts';
 import { openTestClickHouse, type TestClickHouse } from '../../harness/clickhouse.ts';
 import { openTestStore } from '../../harness/ingest-store.ts';

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { quote } from '../../../common/clickhouse/sql.ts';
-import { reconcile, type Reconciliation } from '../../../services/ingest/reconcile.ts';
+import { reconcile, type Reconciliation } from '../../../services/ingest/operate/reconcile.ts';
 import { openTestClickHouse, type TestClickHouse } from '../../harness/clickhouse.ts';
 
 // Guarantee: what the tables and the ledger do not agree about is found, whichever of them is wrong, with the first

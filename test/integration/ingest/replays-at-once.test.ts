@@ -10,13 +10,13 @@ import {
   replayDeadLetter,
   type ReplayOptions,
   type ReplayOutcome,
-} from '../../../services/ingest/dead-letters.ts';
-import { reconcile } from '../../../services/ingest/reconcile.ts';
+} from '../../../services/ingest/operate/dead-letters.ts';
+import { reconcile } from '../../../services/ingest/operate/reconcile.ts';
 import { createDecoders } from '../../../services/ingest/service.ts';
-import type { Context } from '../../../services/rollup/context.ts';
+import type { Context } from '../../../services/rollup/period/context.ts';
 import { admitNew } from '../../../services/rollup/history.ts';
-import { createRollupMetrics } from '../../../services/rollup/metrics.ts';
-import { beginToday } from '../../../services/rollup/periods.ts';
+import { createRollupMetrics } from '../../../services/rollup/period/metrics.ts';
+import { beginToday } from '../../../services/rollup/period/periods.ts';
 import { repairOpen } from '../../../services/rollup/repairs.ts';
 import { openTestClickHouse, testLogger, type TestClickHouse } from '../../harness/clickhouse.ts';
 import { openTestStore } from '../../harness/ingest-store.ts';

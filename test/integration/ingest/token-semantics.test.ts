@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { select } from '../../../common/clickhouse/clickhouse.ts';
 import { createRandom } from '../../../demo/random.ts';
-import { createLedger } from '../../../services/ingest/delivery/ledger.ts';
+import { createLedger } from '../../../services/ingest/store/ledger.ts';
 import type { LedgerEntry } from '../../../services/ingest/delivery/ports.ts';
 import { RowBinary } from '../../../services/ingest/evaluate/row-binary.ts';
 import type { Event } from '../../../services/ingest/simulation/kafka.ts';

@@ -2,7 +2,7 @@ import { expect, test, vi } from 'vitest';
 import type { Rows, Statement } from '../../../common/clickhouse/clickhouse.ts';
 import { migrate } from '../../../common/clickhouse/migrations.ts';
 import type { Logger } from '../../../common/logger.ts';
-import { moveTables } from '../../../services/ingest/copies/move.ts';
+import { moveTables } from '../../../services/ingest/operate/move.ts';
 import { openTestEmbedded, openTestFace, testLogger } from '../../harness/clickhouse.ts';
 
 // Guarantee: npm run move holds little at a time, wherever in a part its large rows are.

@@ -11,10 +11,10 @@ import { encodeIntent } from '../../../services/ingest/delivery/intent.ts';
 import { Joints } from '../../../services/ingest/delivery/joint.ts';
 import { Lane } from '../../../services/ingest/delivery/lane.ts';
 import type { Record } from '../../../services/ingest/evaluate/record.ts';
-import type { Context } from '../../../services/rollup/context.ts';
+import type { Context } from '../../../services/rollup/period/context.ts';
 import { admitNew } from '../../../services/rollup/history.ts';
-import { createRollupMetrics } from '../../../services/rollup/metrics.ts';
-import { beginToday } from '../../../services/rollup/periods.ts';
+import { createRollupMetrics } from '../../../services/rollup/period/metrics.ts';
+import { beginToday } from '../../../services/rollup/period/periods.ts';
 import { repairOpen } from '../../../services/rollup/repairs.ts';
 import { startRollup } from '../../../services/rollup/service.ts';
 import {

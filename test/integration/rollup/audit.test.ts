@@ -1,10 +1,15 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { Read } from '../../../common/clickhouse/clickhouse.ts';
 import { compareDays, createAudit } from '../../../services/rollup/audit.ts';
-import { readRollups, statements } from '../../../services/rollup/catalogue.ts';
-import { differences, during, MOST_DIFFERENCES, readRollupDefinition } from '../../../services/rollup/view-sql.ts';
+import { readRollups, statements } from '../../../services/rollup/period/catalogue.ts';
+import {
+  differences,
+  during,
+  MOST_DIFFERENCES,
+  readRollupDefinition,
+} from '../../../services/rollup/period/view-sql.ts';
 import { admitNew } from '../../../services/rollup/history.ts';
-import { beginToday } from '../../../services/rollup/periods.ts';
+import { beginToday } from '../../../services/rollup/period/periods.ts';
 import { rollupNote } from '../../../services/rollup/readiness.ts';
 import { differencesOf, readOpenRepairs, repairOpen } from '../../../services/rollup/repairs.ts';
 import { edgeEvent, invocationEvent, openWorld, unreadable, type World } from './world.ts';

@@ -1,10 +1,10 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { Read, Statement } from '../../../common/clickhouse/clickhouse.ts';
-import { build } from '../../../services/rollup/build.ts';
-import { readRollups, statements, writeRollup, type Rollup } from '../../../services/rollup/catalogue.ts';
-import { DAY, floorTo } from '../../../services/rollup/context.ts';
+import { build } from '../../../services/rollup/period/build.ts';
+import { readRollups, statements, writeRollup, type Rollup } from '../../../services/rollup/period/catalogue.ts';
+import { DAY, floorTo } from '../../../services/rollup/period/context.ts';
 import { admitNew, nextStep } from '../../../services/rollup/history.ts';
-import { beginToday, newestPeriod } from '../../../services/rollup/periods.ts';
+import { beginToday, newestPeriod } from '../../../services/rollup/period/periods.ts';
 import { rollupNote } from '../../../services/rollup/readiness.ts';
 import { differencesOf, repairOpen, requestRepair } from '../../../services/rollup/repairs.ts';
 import { dropExpired } from '../../../services/rollup/retention.ts';

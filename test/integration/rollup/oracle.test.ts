@@ -1,10 +1,10 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { contentOf, createTraffic, type Traffic, type TrafficEvent } from '../../../demo/traffic.ts';
 import { urlShapes } from '../../../demo/urls.ts';
-import { readRollups } from '../../../services/rollup/catalogue.ts';
-import { DAY } from '../../../services/rollup/context.ts';
+import { readRollups } from '../../../services/rollup/period/catalogue.ts';
+import { DAY } from '../../../services/rollup/period/context.ts';
 import { admitNew, nextStep } from '../../../services/rollup/history.ts';
-import { beginToday } from '../../../services/rollup/periods.ts';
+import { beginToday } from '../../../services/rollup/period/periods.ts';
 import { differencesOf, repairOpen, requestRepair } from '../../../services/rollup/repairs.ts';
 import { hasServer } from '../../harness/clickhouse.ts';
 import { apiCounts, invocationsOf, invocationStats, type Invocation, type StoredEvent } from '../../harness/oracle.ts';

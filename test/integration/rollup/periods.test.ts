@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Read } from '../../../common/clickhouse/clickhouse.ts';
-import { readRollups } from '../../../services/rollup/catalogue.ts';
+import { readRollups } from '../../../services/rollup/period/catalogue.ts';
 import { admitNew } from '../../../services/rollup/history.ts';
-import { beginToday } from '../../../services/rollup/periods.ts';
+import { beginToday } from '../../../services/rollup/period/periods.ts';
 import { differencesOf } from '../../../services/rollup/repairs.ts';
 import { edgeEvent, invocationEvent, openWorld, type World } from './world.ts';
 

@@ -2,11 +2,11 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi 
 import type { ClickHouse, Read, Shard, Statement } from '../../../common/clickhouse/clickhouse.ts';
 import { refusal } from '../../../common/clickhouse/errors.ts';
 import { compareDays, createAudit } from '../../../services/rollup/audit.ts';
-import { build } from '../../../services/rollup/build.ts';
-import { readRollups, statements } from '../../../services/rollup/catalogue.ts';
-import { DAY, floorTo } from '../../../services/rollup/context.ts';
+import { build } from '../../../services/rollup/period/build.ts';
+import { readRollups, statements } from '../../../services/rollup/period/catalogue.ts';
+import { DAY, floorTo } from '../../../services/rollup/period/context.ts';
 import { admitNew } from '../../../services/rollup/history.ts';
-import { beginToday, newestPeriod } from '../../../services/rollup/periods.ts';
+import { beginToday, newestPeriod } from '../../../services/rollup/period/periods.ts';
 import { rollupNote } from '../../../services/rollup/readiness.ts';
 import { differencesOf, readOpenRepairs, repairOpen, requestRepair } from '../../../services/rollup/repairs.ts';
 import { dropExpired } from '../../../services/rollup/retention.ts';

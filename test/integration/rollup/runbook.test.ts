@@ -7,12 +7,12 @@ import { migrate } from '../../../common/clickhouse/migrations.ts';
 import { backupPlaces } from '../../../common/config/backup-places.ts';
 import { readSettings } from '../../../common/config/settings.ts';
 import { createRegistry } from '../../../common/metrics.ts';
-import { createBackup, destinationOf } from '../../../services/ingest/copies/backup.ts';
-import { reconcile } from '../../../services/ingest/reconcile.ts';
-import type { Context } from '../../../services/rollup/context.ts';
+import { createBackup, destinationOf } from '../../../services/ingest/operate/backup.ts';
+import { reconcile } from '../../../services/ingest/operate/reconcile.ts';
+import type { Context } from '../../../services/rollup/period/context.ts';
 import { admitNew } from '../../../services/rollup/history.ts';
-import { createRollupMetrics } from '../../../services/rollup/metrics.ts';
-import { beginToday, newestPeriod } from '../../../services/rollup/periods.ts';
+import { createRollupMetrics } from '../../../services/rollup/period/metrics.ts';
+import { beginToday, newestPeriod } from '../../../services/rollup/period/periods.ts';
 import { readOpenRepairs, repairOpen, requestRepair } from '../../../services/rollup/repairs.ts';
 import {
   openTestEmbedded,

@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { Read, ReadResult, Shard, Statement } from '../../../common/clickhouse/clickhouse.ts';
-import { readRollups, statements, type Rollup } from '../../../services/rollup/catalogue.ts';
-import { DAY, floorTo, type Context } from '../../../services/rollup/context.ts';
+import { readRollups, statements, type Rollup } from '../../../services/rollup/period/catalogue.ts';
+import { DAY, floorTo, type Context } from '../../../services/rollup/period/context.ts';
 import { admitNew, nextStep } from '../../../services/rollup/history.ts';
-import { beginToday } from '../../../services/rollup/periods.ts';
+import { beginToday } from '../../../services/rollup/period/periods.ts';
 import { repairOpen, requestRepair } from '../../../services/rollup/repairs.ts';
 import { edgeEvent, openWorld, type World } from './world.ts';
 

@@ -10,9 +10,9 @@ import { statementFor } from '../../../services/query/statement/branches.ts';
 import { BUILT_IN, readDefinitions } from '../../../services/query/definition/definition-files.ts';
 import { readParams } from '../../../services/query/definition/params.ts';
 import { renderBody, RESULT_FORMAT, RESULT_SETTINGS } from '../../../services/query/render/render.ts';
-import { DAY, floorTo, HOUR, type Context } from '../../../services/rollup/context.ts';
-import { createRollupMetrics } from '../../../services/rollup/metrics.ts';
-import { newestPeriod } from '../../../services/rollup/periods.ts';
+import { DAY, floorTo, HOUR, type Context } from '../../../services/rollup/period/context.ts';
+import { createRollupMetrics } from '../../../services/rollup/period/metrics.ts';
+import { newestPeriod } from '../../../services/rollup/period/periods.ts';
 import { openTestClickHouse, testLogger } from '../../harness/clickhouse.ts';
 
 /** Migrations that make rollups: a database can be filled before there are any. */
