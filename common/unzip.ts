@@ -8,7 +8,7 @@ export type Unpack = (
 ) => Promise<unknown>;
 
 /** What Node returns with `info`, which its types lack. */
-interface Unpacked {
+export interface Unpacked {
   readonly buffer: Buffer;
   /** `bytesWritten`: how much of the data it has read; of several zstd frames only the first */
   readonly engine: { readonly bytesWritten: number };

@@ -174,7 +174,7 @@ async function demandProof(
   const secret = readProofSecret(DATA_DIR);
   if (secret !== undefined && isProof(secret, from, nonce, parsed(answer)?.proof)) return;
   throw new StartError(
-    `the listener at ${url} does not prove to be the service of the data folder ${DATA_DIR}, so it does not get the key; set DATA_DIR, HOST and PORT to those of the service, or, if you know who listens there, use --url ${url}${status === 404 ? `. If it is npm run query, ${WITHOUT_COMMANDS}` : ''}`,
+    `the listener at ${url} does not prove to be the service of the data folder ${DATA_DIR}, so it does not get the key; restart the service if it is of an older version, set DATA_DIR, HOST and PORT to those of the service, or, if you know who listens there, use --url ${url}${status === 404 ? `. If it is npm run query, ${WITHOUT_COMMANDS}` : ''}`,
   );
 }
 

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { temporaryFolder } from '../../test/harness/temporary-folder.ts';
 import { StartError } from '../errors.ts';
-import { hasData, keptSecret } from './data-folder.ts';
+import { assertOwn, hasData, keptSecret } from './data-folder.ts';
 
 let folder: ReturnType<typeof temporaryFolder>;
 let file = '';
@@ -60,7 +60,13 @@ it('data of another user is refused, because files that this process created the
   mkdirSync(join(folder.path, 'clickhouse'));
   expect(hasData(folder.path)).toBe(true);
   const { uid } = statSync(folder.path);
-  expect(() => hasData(folder.path, uid + 1)).toThrow(
+  const metadata = join(folder.path, 'metadata');
+  assertOwn(metadata, uid + 1, () => uid + 1);
+  mkdirSync(metadata);
+  // a volume that gives every file this owner
+  assertOwn(metadata, uid + 1);
+  expect(readdirSync(metadata)).toEqual([]);
+  expect(() => assertOwn(metadata, uid + 1, () => uid + 1)).toThrow(
     new StartError(
       `the data in ${folder.path} belongs to uid ${uid}, and this process runs as uid ${uid + 1}; run it as that user (sudo -u '#${uid}'), or set DATA_DIR to a folder of your own`,
     ),

@@ -1,5 +1,16 @@
 import { randomUUID } from 'node:crypto';
-import { chmodSync, linkSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  constants,
+  copyFileSync,
+  linkSync,
+  mkdtempSync,
+  readFileSync,
+  rmdirSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { dirname, join } from 'node:path';
 import { StartError } from '../errors.ts';
 import { makeFolder } from '../make-folder.ts';
@@ -58,22 +69,59 @@ function unreadable(path: string, cause: unknown): StartError {
 }
 
 /**
- * Returns whether the embedded engine has data in a data folder. Throws StartError if it belongs to another user than
- * `uid`: that user could not read what this process writes there. (A mount point may belong to anybody.)
+ * Returns whether the embedded engine has data in a data folder. Throws StartError if what it created there belongs to
+ * another user.
  */
-export function hasData(dataDir: string, uid = process.geteuid?.()): boolean {
+export function hasData(dataDir: string): boolean {
   const path = join(dataDir, 'clickhouse');
-  let owner: number | undefined;
+  const isThere = ownerOf(path) !== undefined;
+  // not of the folder itself: a mount point may belong to anybody
+  assertOwn(join(path, 'metadata'));
+  return isThere;
+}
+
+/**
+ * Throws StartError if a folder belongs to another user than what this process creates in it: that user could not read
+ * it. Volumes of a network may give every file the same owner, whoever creates it.
+ */
+export function assertOwn(folder: string, uid = process.geteuid?.(), ofNew = ownerOfNew): void {
+  const owner = ownerOf(folder);
+  if (owner === undefined || uid === undefined || owner === uid || ofNew(folder) === owner) return;
+  throw new StartError(
+    `the data in ${dirname(folder)} belongs to uid ${owner}, and this process runs as uid ${uid}; run it as that user (sudo -u '#${owner}'), or set DATA_DIR to a folder of your own`,
+  );
+}
+
+function ownerOf(path: string): number | undefined {
   try {
-    owner = statSync(path, { throwIfNoEntry: false })?.uid;
+    return statSync(path, { throwIfNoEntry: false })?.uid;
   } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOTDIR') return undefined;
     throw unreadable(path, error);
   }
-  if (owner !== undefined && uid !== undefined && owner !== uid)
-    throw new StartError(
-      `the data in ${dataDir} belongs to uid ${owner}, and this process runs as uid ${uid}; run it as that user (sudo -u '#${owner}'), or set DATA_DIR to a folder of your own`,
-    );
-  return owner !== undefined;
+}
+
+/** Returns the owner of what this process creates in a folder. Undefined if it may not. */
+function ownerOfNew(folder: string): number | undefined {
+  try {
+    const probe = mkdtempSync(join(folder, 'owner-'));
+    const owner = ownerOf(probe);
+    rmdirSync(probe);
+    return owner;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Gives a file its name, completely or not at all, and never over that of another process. Throws EEXIST. */
+function place(part: string, file: string): void {
+  try {
+    linkSync(part, file);
+  } catch (error) {
+    // some volumes (SMB, exFAT) have no links
+    if (!['EPERM', 'ENOTSUP', 'ENOSYS'].includes((error as NodeJS.ErrnoException).code ?? '')) throw error;
+    copyFileSync(part, file, constants.COPYFILE_EXCL);
+  }
 }
 
 /**
@@ -95,8 +143,7 @@ export function keptSecret(
   try {
     writeFileSync(part, `${secret}\n`, { mode: 0o600, flush: true });
     if (kept !== undefined) rmSync(file, { force: true });
-    // completely or not at all, and never over that of another process
-    linkSync(part, file);
+    place(part, file);
     return { secret, isNew: true };
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;

@@ -3,7 +3,7 @@ import { commands } from '../../cli.ts';
 import { openClickHouse } from '../../common/clickhouse/open.ts';
 import { systemClock } from '../../common/clock.ts';
 import { commandRoutes, proofRoute } from '../../common/command/command-routes.ts';
-import { keyFile } from '../../common/config/data-folder.ts';
+import { hasData, keyFile } from '../../common/config/data-folder.ts';
 import { kafkaFromSettings } from '../../common/kafka/from-settings.ts';
 import { startLocalBroker, type Broker } from '../../common/kafka/local-broker/local-broker.ts';
 import { runService } from '../../common/lifecycle/run-service.ts';
@@ -26,6 +26,8 @@ const SHRINK_AFTER_MS = 15_000;
 // `npm start`: everything in one process, on the embedded engine unless CLICKHOUSE_URL names a server.
 await runService('start', [], async ({ settings, logger, registry, add, stopping }) => {
   const common = { settings, logger, registry, clock: systemClock };
+  // before the broker writes into the folder of another user
+  if (settings.CLICKHOUSE_URL === undefined) hasData(settings.DATA_DIR);
   // the engine and the broker start side by side: together they are most of the time to ready
   const notNeeded = new AbortController();
   const broker: Promise<Broker> =

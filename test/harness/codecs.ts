@@ -27,7 +27,7 @@ function lengthOf(block: Buffer): Buffer {
 
 /**
  * Compressed records that are not as their format says, and that Kafka's broker (4.1) stores as they are, because its
- * readers look no further than the last record.
+ * readers take no notice of what is wrong.
  */
 export const oddlyCompressed: readonly (readonly [what: string, Codec, (body: Buffer) => Buffer])[] = [
   ['gzip, then one byte', 'gzip', (body) => Buffer.concat([gzipSync(body), Buffer.from('x')])],

@@ -31,7 +31,7 @@ export async function readVersion(
   const server = {
     version,
     /** names of the server's settings */
-    settings: await onceAnswered(connection, waiting, () => namesOfSettings(connection)),
+    settings: await onceAnswered(connection, waiting, () => namesOfSettings(connection, version)),
     /** Reads the version again, and if it changed, the settings. */
     learn(): Promise<void> {
       learning ??= learn().finally(() => {
@@ -46,7 +46,7 @@ export async function readVersion(
     const found = await connection.ask('SELECT version()');
     if (found === server.version) return;
     waiting.logger.info({ version: found, before: server.version, where }, 'clickhouse_version_changed');
-    server.settings = await namesOfSettings(connection);
+    server.settings = await namesOfSettings(connection, found);
     server.version = found;
   }
 }
@@ -57,8 +57,18 @@ function monthOf(version: string): number {
   return year! * 100 + month!;
 }
 
-async function namesOfSettings(connection: Connection): Promise<ReadonlySet<string>> {
-  return new Set((await connection.ask('SELECT name FROM system.settings')).split('\n'));
+/**
+ * Before this version, a disk whose free space is unknown (S3, Azure, GCS) counts as full for this setting: each insert
+ * would be refused (243), for good.
+ */
+const KNOWS_UNKNOWN_SPACE = '26.1';
+const FREE_SPACE = 'min_free_disk_bytes_to_perform_insert';
+
+/** Returns the names of the settings that statements may have there. */
+async function namesOfSettings(connection: Connection, version: string): Promise<ReadonlySet<string>> {
+  const names = new Set((await connection.ask('SELECT name FROM system.settings')).split('\n'));
+  if (monthOf(version) < monthOf(KNOWS_UNKNOWN_SPACE)) names.delete(FREE_SPACE);
+  return names;
 }
 
 /** Returns the answer to a question of the start. Throws StartError if waiting cannot help, or nobody waits. */

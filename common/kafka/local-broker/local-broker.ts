@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
 import { dirname, join, resolve } from 'node:path';
-import { makeDataFolder } from '../../config/data-folder.ts';
+import { assertOwn, makeDataFolder } from '../../config/data-folder.ts';
 import type { Settings } from '../../config/settings.ts';
 import { StartError } from '../../errors.ts';
 import type { Component } from '../../lifecycle/run.ts';
@@ -62,6 +62,7 @@ export async function startLocalBroker(
 ): Promise<LocalBroker> {
   const { KAFKA_PORT: port } = settings;
   const home = join(resolve(settings.DATA_DIR), 'kafka');
+  assertOwn(home);
   for (const folder of [dirname(home), home]) makeDataFolder(folder);
   const left = await leftRunning(home);
   if (left !== undefined) {

@@ -707,6 +707,54 @@ describe('damage', () => {
     expect(drained.map((r) => r.value?.length)).toEqual([...records.map(() => 1000), undefined]);
   });
 
+  test('ends the batch where a gzip header is cut off, whatever the bytes before it look like', async () => {
+    // its name has no end: the search for it must not begin anew in the extra field, where other headers stand
+    const pack = (body: Buffer): Buffer => {
+      const empty = Buffer.of(3, 0);
+      const compressed = zlib.deflateRawSync(Buffer.concat([Buffer.of(body[0]! + 2), body.subarray(1)]));
+      const extra = Buffer.alloc(40, 1);
+      extra.set(empty);
+      extra.set([0x1f, 0x8b, 8, 4, 1, 1, 1, 1, 1, 1], 10);
+      extra.writeUInt16LE(40 + compressed.length + 8 - 22 + 10, 20);
+      return Buffer.concat([
+        Buffer.of(0x1f, 0x8b, 8, 4, 1, 1, 1, 1, 1, 1, 40, 0),
+        extra,
+        compressed,
+        Buffer.alloc(8),
+        zlib.gzipSync(''),
+        Buffer.of(0x1f, 0x8b, 8, 0x18),
+        Buffer.alloc(24, 1),
+      ]);
+    };
+    const evil = await batch([{ offset: 7 }], { codec: 'gzip', pack });
+    const other = await batch([{ offset: 0 }]);
+    const { records, unreadable } = await decode(
+      response({ records: evil.bytes }, { partition: 1, records: other.bytes }),
+    );
+    expect([records.map(offsets), unreadable]).toEqual([
+      [[], [0]],
+      [{ topic: 't', partition: 0, offset: 7, lastOffset: 7 }],
+    ]);
+  });
+
+  test('of very many gzip members holds no more memory than their records', async () => {
+    const count = 3_000;
+    const records = Array.from({ length: count }, (_, offset) => ({ offset }));
+    const one = (offset: number): Buffer => {
+      const record = Buffer.concat([Buffer.of(0, 0), zigzag(offset), Buffer.of(1, 1, 0)]);
+      return zlib.gzipSync(Buffer.concat([zigzag(record.length), record]));
+    };
+    const many = await batch(records, {
+      codec: 'gzip',
+      pack: () =>
+        Buffer.concat([...records.map(({ offset }) => one(offset)), Buffer.from('much longer than a trailer')]),
+    });
+    const before = process.memoryUsage().external;
+    const read = await decode(response({ records: many.bytes }));
+    expect([read.records[0]!.length, read.unreadable]).toEqual([count, []]);
+    expect(process.memoryUsage().external - before).toBeLessThan(50_000_000);
+  });
+
   test('is reported for wrong compressions, formats, lengths, counts, fields and numbers', async () => {
     for (const spoil of [
       (b: Buffer) => b.writeInt16BE(5, 21),

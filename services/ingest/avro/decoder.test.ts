@@ -256,6 +256,22 @@ describe("Confluent's format", () => {
     });
   });
 
+  test('schemas of others are no refusals, however many of them are commoner', async () => {
+    const [own, foreign] = [parsed(older), parsed({ type: 'record', name: 'sluice.other', fields: [] })];
+    const asked = new Set<number>();
+    const lookupOf = (id: number): Lookup => ({ schema: id === 7 ? own : foreign });
+    const registry: Registry = {
+      known: (id) => (asked.has(id) ? lookupOf(id) : undefined),
+      keeps: (id) => asked.has(id),
+      lookup: (id) => {
+        asked.add(id);
+        return Promise.resolve(lookupOf(id));
+      },
+    };
+    const others = Array.from({ length: 200 }, (_, i) => confluent(1_000 + i, good));
+    expect(await decoderOf(registry).usableIds([...others, ...others, confluent(7, good)])).toEqual([7]);
+  });
+
   test('refusals that are known keep no other id from being asked for', async () => {
     const registry = registryOf();
     const decoder = decoderOf(registry);

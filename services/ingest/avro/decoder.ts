@@ -144,17 +144,17 @@ function countIds(values: Iterable<Buffer>): Map<number, number> {
   return counts;
 }
 
-/** Asks for ids in this order, until as many as a batch can use are found, or MAX_REFUSALS are not usable. */
+/** Asks for ids in this order, until as many as a batch can use are found, or MAX_REFUSALS are refused. */
 async function ask(registry: Registry, ids: readonly number[], isUsable: (id: number) => boolean): Promise<void> {
   const unasked = ids.filter((id) => !registry.keeps(id));
   let usable = 0;
   let refusals = 0;
   for (let i = 0; i < unasked.length && usable < MAX_IDS && refusals < MAX_REFUSALS; i += LOOKUPS_AT_A_TIME) {
     const some = unasked.slice(i, i + LOOKUPS_AT_A_TIME);
-    await Promise.all(some.map((id) => registry.lookup(id)));
-    const found = some.filter(isUsable).length;
-    usable += found;
-    refusals += some.length - found;
+    const answers = await Promise.all(some.map((id) => registry.lookup(id)));
+    usable += some.filter(isUsable).length;
+    // schemas of others are found once and kept: they are no sign of bytes that only look like ids
+    refusals += answers.filter((answer) => !('schema' in answer)).length;
   }
 }
 

@@ -213,3 +213,28 @@ describe('the canonical form is that of avsc', () => {
     );
   });
 });
+
+test.each([
+  ['references', 'a'.repeat(20_000), Array.from({ length: 2_000 }, (_, i) => ({ name: `f${i}`, type: 'E' })), []],
+  ['aliases', 'a.'.repeat(10_000) + 'a', [], Array.from({ length: 2_000 }, () => 'a')],
+])('a long namespace with many %s is refused before it fills the memory', (_, namespace, fields, aliases) => {
+  const first = { name: 'e', type: { type: 'enum', name: 'E', symbols: ['A'] } };
+  expect(() => parsed({ type: 'record', name: 'edge_logs', namespace, aliases, fields: [first, ...fields] })).toThrow(
+    'its names in full have more than 1048576 characters',
+  );
+});
+
+test.each([
+  [{ type: 'novel' }, 'undefined type name: com.my-company.novel'],
+  [{ type: 'constructor' }, 'undefined type name: com.my-company.constructor'],
+  [{ type: { type: 'fixed', name: 5, size: 1 } }, 'invalid name: 5'],
+  [{ type: { type: 'fixed', name: 'F', size: 1, aliases: 'G' } }, 'aliases are no list'],
+])('what is wrong is said in the names of the schema: %j', (field, message) => {
+  const schema = { type: 'record', name: 'edge_logs', namespace: 'com.my-company', fields: [{ name: 'f', ...field }] };
+  expect(() => parsed(schema)).toThrow(message);
+});
+
+test('an error has the fingerprint of a record, as in Java', () => {
+  const of = (type: string): object => ({ type, name: 'a.e', fields: [] });
+  expect(parsed(of('error')).fingerprint).toBe(parsed(of('record')).fingerprint);
+});

@@ -8,6 +8,12 @@
 
 const PRIMITIVES: readonly unknown[] = ['null', 'boolean', 'int', 'long', 'float', 'double', 'bytes', 'string'];
 
+/**
+ * The most characters that full names may have together. Each reference has its own, so a schema of 267 KB with a long
+ * namespace filled 600 MB.
+ */
+const MAX_NAMES = 1024 * 1024;
+
 interface Attributes {
   readonly [attribute: string]: unknown;
   readonly type?: unknown;
@@ -17,9 +23,16 @@ interface Attributes {
  * Returns what a schema's datums depend on, and aliases: each name in full, as `spell` writes it, and each primitive
  * type and reference as a text. The attributes have the order of the Parsing Canonical Form. avsc judges the rest.
  */
-export function withFullNames(schema: unknown, spell = (fullName: string): string => fullName): unknown {
+export function withFullNames(schema: unknown, spelled = (fullName: string): string => fullName): unknown {
   const defined = new Set<string>();
+  let left = MAX_NAMES;
   return resolved(schema, '');
+
+  function spell(fullName: string): string {
+    left -= fullName.length;
+    if (left < 0) throw new Error(`its names in full have more than ${MAX_NAMES} characters`);
+    return spelled(fullName);
+  }
 
   function resolved(type: unknown, namespace: string): unknown {
     if (typeof type === 'string') return PRIMITIVES.includes(type) ? type : spell(referenced(type, namespace));
@@ -43,19 +56,24 @@ export function withFullNames(schema: unknown, spell = (fullName: string): strin
 
   function referenced(name: string, namespace: string): string {
     const full = fullNameOf(name, namespace);
-    return !defined.has(full) && defined.has(name) ? name : full;
+    if (defined.has(full)) return full;
+    if (defined.has(name)) return name;
+    throw new Error(`undefined type name: ${full}`);
   }
 
   /** A type without a name, as avsc allows it, stays without. */
   function named({ type, name, namespace, aliases, fields, symbols, size }: Attributes, around: string): unknown {
+    if (!['string', 'undefined'].includes(typeof name)) throw new Error(`invalid name: ${JSON.stringify(name)}`);
+    if (!(aliases === undefined || Array.isArray(aliases))) throw new Error(`aliases are no list`);
     const given = typeof namespace === 'string' ? namespace : around;
     const full = typeof name === 'string' ? fullNameOf(name, given) : undefined;
     const own = full === undefined ? given : namespaceOf(full);
     if (full !== undefined) defined.add(full);
     const naming = {
       name: full === undefined ? undefined : spell(full),
-      type,
-      aliases: Array.isArray(aliases) ? aliases.map((alias) => spell(fullNameOf(String(alias), own))) : undefined,
+      // as Java writes it
+      type: type === 'error' ? 'record' : type,
+      aliases: aliases?.map((alias) => spell(fullNameOf(String(alias), own))),
     };
     if (type === 'enum') return { ...naming, symbols };
     if (type === 'fixed') return { ...naming, size };

@@ -26,7 +26,10 @@ export function parseSchema(text: string) {
     type,
     /** in full; what it is if it has no name */
     name: (schema as { readonly name?: string }).name ?? type.typeName,
-    fingerprint: fingerprintOf(canonicalForm(schema)),
+    /** computed when it is asked for: registries name schemas by ids */
+    get fingerprint() {
+      return fingerprintOf(canonicalForm(schema));
+    },
   };
 }
 

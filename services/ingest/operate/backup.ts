@@ -146,6 +146,9 @@ async function assertWhole(
 }
 
 async function bytesIn(folder: string): Promise<number> {
+  const whole = await stat(folder);
+  // an archive: monday.tar.gz
+  if (whole.isFile()) return whole.size;
   const entries = await readdir(folder, { withFileTypes: true, recursive: true });
   const files = entries.filter((entry) => entry.isFile());
   const sizes = await Promise.all(files.map(async ({ parentPath, name }) => (await stat(join(parentPath, name))).size));
@@ -298,11 +301,12 @@ const REASONS: ReadonlyMap<string, string> = new Map([
     'BACKUP_NOT_FOUND',
     'there is no backup of this name, or its base is not where it was when the increment was created (--base)',
   ],
+  ['BAD_ARGUMENTS', 'the base is perhaps in another place: name it by --base'],
   ['WRONG_BASE_BACKUP', 'the increment was created on another base'],
   ['ACCESS_DENIED', 'ClickHouse denies its user this operation'],
   ['CANNOT_RESTORE_DATABASE', 'the backup does not fit this database'],
   ['CANNOT_RESTORE_TABLE', 'the backup does not fit this database'],
-  ['S3_ERROR', 'the backup place returned an unexpected response'],
+  ['S3_ERROR', 'the backup place returned an unexpected response, or the base is in another place (--base)'],
 ]);
 
 /** Undefined for an error that has no words of ours. */

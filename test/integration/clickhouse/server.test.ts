@@ -54,6 +54,15 @@ describe('what goes wrong between us and the server', () => {
   const insert = (): Promise<void> =>
     clickhouse.insertRows({ table: 't', columns: ['n', 'a'], pieces: [row(1, 'a'), row(2, 'x'.repeat(3_000_000))] });
 
+  test('data may go to a disk whose free space is unknown, as in S3', async () => {
+    await clickhouse.execute({
+      sql: `CREATE TABLE blobs (n UInt64, a String) ENGINE = MergeTree ORDER BY n SETTINGS disk = disk(type = 'local_blob_storage', path = '${folder.path}/blobs/')`,
+    });
+    await clickhouse.insertRows({ table: 'blobs', columns: ['n', 'a'], pieces: [row(1, 'a')] });
+    const { body } = await clickhouse.read({ sql: 'SELECT n, a FROM blobs', format: 'TabSeparated' });
+    expect(body.toString()).toBe('1\ta\n');
+  });
+
   test.each<[Fault['action'], Partial<Fault>, Partial<ClickHouseError>, rows: number]>([
     ['reset', {}, { codeName: 'ECONNRESET', kind: 'retry', outcome: 'unknown' }, 0],
     ['cut_request', {}, { kind: 'retry', outcome: 'unknown' }, 0],
