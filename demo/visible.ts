@@ -16,8 +16,8 @@ export interface Visible {
 const LOOK_TIMEOUT_MS = 800;
 
 /**
- * Looks at the metrics of a service, which `read` gets, one look after the other: a counter that seems smaller than before means a new
- * start. A look gives undefined where none answers there.
+ * Looks at the metrics of a service, which `read` gets, one look after the other: a counter that seems smaller than
+ * before means a new start. A look gives undefined where none answers there.
  */
 export function createVisible(read: () => Promise<string | undefined>): () => Promise<Visible | undefined> {
   let before: number | undefined;

@@ -1,5 +1,3 @@
-import { StartError } from '../errors.ts';
-
 /**
  * What a failed statement means for the caller:
  * - `retry`: the engine is unavailable, overloaded or short of something. The same statement may succeed later.
@@ -92,18 +90,6 @@ export function refusal(code: number, message: string): ClickHouseError {
     kind: known?.kind ?? 'fatal',
     outcome: 'not_written',
   });
-}
-
-/**
- * Returns what a start reports of a failed statement: one line if the disk of ClickHouse is full, else the
- * error itself.
- */
-export function inOneLine(error: unknown, where: string): unknown {
-  if (!(error instanceof ClickHouseError) || error.codeName !== 'NOT_ENOUGH_SPACE') return error;
-  return new StartError(
-    `ClickHouse (${where}) has too little free space on its disk, where it keeps a reserve; free some as docs/runbook.md says (A full disk of ClickHouse)`,
-    { cause: error },
-  );
 }
 
 /** True if ClickHouse did not report the failure: it may not know of the statement, or may still run it. */

@@ -10,8 +10,9 @@ const OTHER_READERS = 2;
 
 /**
  * Opens the server of CLICKHOUSE_URL, or the nodes of CLICKHOUSE_CLUSTER, and waits for an answer until `signal` fires.
- * Without CLICKHOUSE_URL it opens the embedded engine in DATA_DIR, which must exist unless `create` is true, and must not
- * be another user's. `setting` has the address, if not CLICKHOUSE_URL. Throws StartError, also if our user lacks a right that `service` needs.
+ * Without CLICKHOUSE_URL it opens the embedded engine in DATA_DIR, which must exist unless `create` is true, and must
+ * not be another user's. `setting` has the address, if not CLICKHOUSE_URL. Throws StartError, also if our user lacks a
+ * right that `service` needs.
  */
 export async function openClickHouse(
   settings: Pick<Settings, 'CLICKHOUSE_URL' | 'DATA_DIR' | 'QUERY_CONCURRENCY'> &

@@ -197,9 +197,9 @@ export const insertSettings = {
   input_format_binary_read_json_as_string: 0,
   input_format_native_decode_types_in_binary_format: 0,
   insert_null_as_default: 1,
-  // ClickHouse looks for room once, when an insert begins. If other files take it meanwhile, the insert succeeds and its
-  // part is cut short. This room comes on top of a disk's keep_free_space_bytes, so merges and retention, which need
-  // some too, can still work when inserts wait
+  // ClickHouse looks for room once, when an insert begins. If other files take it meanwhile, the insert succeeds and
+  // its part is cut short. This room comes on top of a disk's keep_free_space_bytes, so merges and retention, which
+  // need some too, can still work when inserts wait
   min_free_disk_bytes_to_perform_insert: 268_435_456,
   // planning is most of what a small batch costs, and these two would take a third of it for nothing: there is nothing
   // to reorder, and no chain of comparisons to infer from

@@ -103,8 +103,8 @@ async function resultOf<Args, Result>(
 }
 
 /**
- * Returns the line for an error of ClickHouse, or of what is before it: a missing right, memory, a proxy. The error itself
- * if it has no such cause, but is a defect.
+ * Returns the line for an error of ClickHouse, or of what is before it: a missing right, memory, a proxy. The error
+ * itself if it has no such cause, but is a defect.
  */
 function failureOf(
   error: ClickHouseError,

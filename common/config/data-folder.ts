@@ -49,7 +49,10 @@ export function keyFile(dataDir: string): string {
   return join(dataDir, 'api-key');
 }
 
-/** Returns the trimmed text of a file of the data folder. Undefined if there is none. Throws StartError if it is unreadable. */
+/**
+ * Returns the trimmed text of a file of the data folder. Undefined if there is none. Throws StartError if it is
+ * unreadable.
+ */
 export function readOwnFile(path: string): string | undefined {
   try {
     return readFileSync(path, 'utf8').trim();

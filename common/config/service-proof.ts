@@ -15,7 +15,7 @@ const random = (): string => randomBytes(32).toString('hex');
 
 const proofFile = (dataDir: string): string => join(dataDir, 'service-proof');
 
-/** Returns the secret of a data folder. Undefined if no service ever ran on it. Throws StartError if it is unreadable. */
+/** Returns the secret of a data folder. Undefined if no service ran on it yet. Throws StartError if it is unreadable. */
 export function readProofSecret(dataDir: string): string | undefined {
   const secret = readOwnFile(proofFile(dataDir));
   return secret !== undefined && isRandom(secret) ? secret : undefined;

@@ -43,10 +43,11 @@ export function leastPeriod(time: number): number {
 }
 
 /**
- * The longest project, bytes. It is the first column of the primary key: ClickHouse holds one in memory for each granule,
- * and a granule has a megabyte of rows, or one larger row. With 4 MB each, 5 KB of compressed messages took 144 MB.
+ * The longest project, bytes. It is the first column of the primary key: ClickHouse holds one in memory for each
+ * granule, and a granule has a megabyte of rows, or one larger row. With 4 MB each, 5 KB of compressed messages took
+ * 144 MB.
  */
-export const MAX_PROJECT_BYTES = 65_536;
+const MAX_PROJECT_BYTES = 65_536;
 
 /** Digits stand before a point or behind it. Two runs of digits side by side would take quadratic time. */
 const NUMERIC = /^[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?$/;

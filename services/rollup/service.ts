@@ -1,7 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { ClickHouseError, inOneLine } from '../../common/clickhouse/errors.ts';
+import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { loadMigrations, migrate, type Migration } from '../../common/clickhouse/migrations.ts';
 import { systemClock, type Clock } from '../../common/clock.ts';
+import { StartError } from '../../common/errors.ts';
 import type { Component } from '../../common/lifecycle/run.ts';
 import type { Registry } from '../../common/metrics.ts';
 import { createAudit } from './audit.ts';
@@ -86,6 +87,18 @@ export async function startRollup({
       return Promise.resolve();
     },
   };
+}
+
+/**
+ * Returns what a start reports of a failed statement: one line if the disk of ClickHouse is full, else the
+ * error itself.
+ */
+function inOneLine(error: unknown, where: string): unknown {
+  if (!(error instanceof ClickHouseError) || error.codeName !== 'NOT_ENOUGH_SPACE') return error;
+  return new StartError(
+    `ClickHouse (${where}) has too little free space on its disk, where it keeps a reserve; free some as docs/runbook.md says (A full disk of ClickHouse)`,
+    { cause: error },
+  );
 }
 
 /** The days that the tiers PAYG and ENTERPRISE are promised. */

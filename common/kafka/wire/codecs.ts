@@ -21,8 +21,8 @@ interface Decompressor {
    * For a record batch that is too large to be held decompressed, or that `whole` refuses. As lenient as the readers of
    * Kafka's Java client, by which a broker checks a batch before it keeps its bytes: what stands behind the records,
    * and a checksum or size of the whole, do not matter. A batch that a broker has taken must not stop its partition.
-   * Throws where the bytes do not fit the codec. An LZ4 frame with a dictionary or dependent
-   * blocks cannot be split (Kafka's brokers refuse dependent blocks). A single snappy block is one piece.
+   * Throws where the bytes do not fit the codec. An LZ4 frame with a dictionary or dependent blocks cannot be split
+   * (Kafka's brokers refuse dependent blocks). A single snappy block is one piece.
    */
   readonly inChunks: (data: Buffer) => AsyncIterable<Buffer>;
 }

@@ -238,3 +238,7 @@ test('an error has the fingerprint of a record, as in Java', () => {
   const of = (type: string): object => ({ type, name: 'a.e', fields: [] });
   expect(parsed(of('error')).fingerprint).toBe(parsed(of('record')).fingerprint);
 });
+
+test('aliases that are null are none', () => {
+  expect(parsed({ type: 'record', name: 'edge_logs', aliases: null, fields: [project] }).name).toBe('edge_logs');
+});

@@ -20,8 +20,8 @@ interface Attributes {
 }
 
 /**
- * Returns what a schema's datums depend on, and aliases: each name in full, as `spell` writes it, and each primitive
- * type and reference as a text. The attributes have the order of the Parsing Canonical Form. avsc judges the rest.
+ * Returns what a schema's datums depend on, and aliases: each name in full, as `spelled` writes it, and each
+ * primitive type and reference as a text. The attributes have the order of the Parsing Canonical Form. avsc judges the rest.
  */
 export function withFullNames(schema: unknown, spelled = (fullName: string): string => fullName): unknown {
   const defined = new Set<string>();
@@ -64,7 +64,8 @@ export function withFullNames(schema: unknown, spelled = (fullName: string): str
   /** A type without a name, as avsc allows it, stays without. */
   function named({ type, name, namespace, aliases, fields, symbols, size }: Attributes, around: string): unknown {
     if (!['string', 'undefined'].includes(typeof name)) throw new Error(`invalid name: ${JSON.stringify(name)}`);
-    if (!(aliases === undefined || Array.isArray(aliases))) throw new Error(`aliases are no list`);
+    const names = aliases ?? undefined;
+    if (!(names === undefined || Array.isArray(names))) throw new Error('aliases are no list');
     const given = typeof namespace === 'string' ? namespace : around;
     const full = typeof name === 'string' ? fullNameOf(name, given) : undefined;
     const own = full === undefined ? given : namespaceOf(full);
@@ -73,7 +74,7 @@ export function withFullNames(schema: unknown, spelled = (fullName: string): str
       name: full === undefined ? undefined : spell(full),
       // as Java writes it
       type: type === 'error' ? 'record' : type,
-      aliases: aliases?.map((alias) => spell(fullNameOf(String(alias), own))),
+      aliases: names?.map((alias) => spell(fullNameOf(String(alias), own))),
     };
     if (type === 'enum') return { ...naming, symbols };
     if (type === 'fixed') return { ...naming, size };

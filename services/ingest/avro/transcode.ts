@@ -66,7 +66,7 @@ import { branchOf, fieldOf, isRecord, isUnion, minBytes, readerRecord } from './
  * MAX_EMPTY_ITEMS, nesting by MAX_DEPTH, the text by the caller.
  */
 
-/** The reader's type; undefined if the reader has none there */
+/** The reader's type. Undefined if the reader has none there. */
 type Reader = avro.Type | undefined;
 
 /**

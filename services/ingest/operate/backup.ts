@@ -301,7 +301,7 @@ const REASONS: ReadonlyMap<string, string> = new Map([
     'BACKUP_NOT_FOUND',
     'there is no backup of this name, or its base is not where it was when the increment was created (--base)',
   ],
-  ['BAD_ARGUMENTS', 'the base is perhaps in another place: name it by --base'],
+  ['BAD_ARGUMENTS', 'ClickHouse refuses the arguments; of an increment, name a base in another place by --base'],
   ['WRONG_BASE_BACKUP', 'the increment was created on another base'],
   ['ACCESS_DENIED', 'ClickHouse denies its user this operation'],
   ['CANNOT_RESTORE_DATABASE', 'the backup does not fit this database'],

@@ -1,7 +1,7 @@
-import { renameSync, truncateSync } from 'node:fs';
+import { renameSync, statSync, truncateSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { rows, type ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
+import { rows, select, type ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
 import { openEmbedded } from '../../../common/clickhouse/embedded/embedded.ts';
 import { waitForSchema } from '../../../common/clickhouse/migrations.ts';
 import { openServer } from '../../../common/clickhouse/server/server.ts';
@@ -9,6 +9,7 @@ import { backupPlaces } from '../../../common/config/backup-places.ts';
 import { createKafka } from '../../../common/kafka/client.ts';
 import { createRegistry } from '../../../common/metrics.ts';
 import { createBackup, destinationOf, restoreBackup } from '../../../services/ingest/operate/backup.ts';
+import { statements } from '../../../services/ingest/store/statements.ts';
 import { announceReplay } from '../../../services/ingest/operate/dead-letters.ts';
 import { startIngest } from '../../../services/ingest/service.ts';
 import { moveTables } from '../../../services/ingest/operate/move.ts';
@@ -198,6 +199,18 @@ describe('backups', () => {
       /^the backup local\/cut is unusable: its folder has \d+ of \d+ bytes, as on a full disk\. Delete it, free space and repeat\.$/,
     );
     expect(isCut).toBe(true);
+  });
+
+  test('a node that has neither a backup nor its disk says nothing of it', async () => {
+    expect(await select(embedded, statements.backupState, { id: 'nothing', disk: 'nowhere' })).toEqual([]);
+  });
+
+  test('one in an archive', async () => {
+    const made = await createBackup(
+      { clickhouse: embedded, places, logger: testLogger },
+      { place: 'local/full.tar.gz' },
+    );
+    expect(statSync(join(backups, 'full.tar.gz')).size).toBe(made.bytes);
   });
 
   test('an increment, restored by a server under another name, and backed up there', async () => {

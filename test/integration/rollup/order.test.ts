@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { openTestClickHouse, type TestClickHouse } from '../../harness/clickhouse.ts';
 
-// The one promise of the engine that builds rest on (services/rollup/period/build.ts): an insert stores its rows in raw before
-// any of its views stores what it made of them, also where the view makes many blocks of one. Seen from outside: while
-// the insert runs, whoever finds rows of a view finds all rows of raw.
+// The one promise of the engine that builds rest on (services/rollup/period/build.ts): an insert stores its rows in raw
+// before any of its views stores what it made of them, also where the view makes many blocks of one. Seen from outside:
+// while the insert runs, whoever finds rows of a view finds all rows of raw.
 
 describe('an insert stores raw before its views', { timeout: 120_000 }, () => {
   let engine: TestClickHouse;
