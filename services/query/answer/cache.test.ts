@@ -184,9 +184,9 @@ describe('the bounds', () => {
 
   it('keeps at most 1,000 entries warm: those asked for last', () => {
     const cache = make();
-    for (let i = 0; i < WARM_ENTRIES + 5; i++) cache.put(`k${i}`, `k${i}`, 1, kept, s(0), 'o');
+    for (let i = 0; i < 1_005; i++) cache.put(`k${i}`, `k${i}`, 1, kept, s(0), 'o');
     const due = cache.due(s(300));
-    expect(due).toHaveLength(WARM_ENTRIES);
+    expect(due).toHaveLength(1_000);
     expect(due).not.toContain('k0');
     expect(due).toContain('k5');
   });

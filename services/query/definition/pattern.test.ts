@@ -14,12 +14,15 @@ describe('the size of a pattern', () => {
     ['quoted braces', '\\Qa{1000}\\E'],
     ['anything', '.*'],
     ['one Unicode class', '\\p{Greek}+'],
+    ['references', Array.from({ length: 48 }, (_, i) => `${i % 10}`.repeat(20)).join('|')],
+    ['hosts', Array.from({ length: 24 }, (_, i) => `${i % 10}`.repeat(20) + '\\.supabase\\.co').join('|')],
   ])('of %s is small', (_, pattern) => {
     expect(patternSize(pattern)).toBeLessThanOrEqual(LARGEST_PATTERN);
   });
 
   it.each([
     ['a repetition', 'a{201}'],
+    ['texts with any character between', `${'a'.repeat(100)}.${'b'.repeat(100)}`],
     ['repetitions side by side', '.{1000}.{500}!'],
     ['nested repetitions', '(?:(?:a{8}){8}){8}'],
     ['an alternative repeated', '(?:a|bb|ccc){100}'],

@@ -20,6 +20,11 @@ const UNICODE_CLASS = 10;
 const FRAME = 2;
 /** A group that captures has two instructions of its own; every group counts so. */
 const CAPTURE = 2;
+/**
+ * Names, references and hosts, separated by `|`. RE2's automaton for them has at most one state a character (Aho and
+ * Corasick, 1975), so a step costs the same for any number of them.
+ */
+const TEXTS = /^(?:[\w:/|-]|\\[.:/-])*$/;
 /** What stands for itself: quoted text, a character by its number, any other escape. */
 const LITERAL = /\\Q(.*?)(?:\\E|$)|\\x\{[\dA-Fa-f]+\}|\\[^pP]/gs;
 /** It is no part: a repetition behind it repeats what stands before it. */
@@ -31,9 +36,10 @@ const CLASS = /\[\^?\]?(?:\[:\^?\w+:\]|[^\]])*\]/g;
  * is not RE2 syntax.
  */
 export function patternSize(pattern: string): number | undefined {
-  // names and references are plain text, found without a program
+  // found without a program
   if (/^[\w:/-]*$/.test(pattern)) return 1;
   if (pattern.length > PATTERN_CHARACTERS) return pattern.length;
+  if (TEXTS.test(pattern)) return 1;
   const outline = pattern.replaceAll(LITERAL, (_, quoted?: string) => '_'.repeat(quoted?.length ?? 1));
   const parts = partsOf(outline.replaceAll(CLASS, '_').replaceAll(FLAGS, ''));
   if (parts > MOST_COMPILED) return parts;

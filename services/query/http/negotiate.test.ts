@@ -1,5 +1,6 @@
+import type { FastifyRequest } from 'fastify';
 import { expect, it } from 'vitest';
-import { isModified, preferredEncoding } from './negotiate.ts';
+import { encodingFor, isModified, preferredEncoding } from './negotiate.ts';
 
 it.each<[string | undefined, string | undefined]>([
   [undefined, undefined],
@@ -21,6 +22,11 @@ it.each<[string | undefined, string | undefined]>([
   ['gzip;q=abc', 'gzip'],
 ])('accept-encoding %j: %s', (header, encoding) => {
   expect(preferredEncoding(header)).toBe(encoding);
+});
+
+it('bodies over 1 KiB are compressed', () => {
+  const request = { headers: { 'accept-encoding': 'gzip' } } as FastifyRequest;
+  expect([encodingFor(request, 1024), encodingFor(request, 1025)]).toEqual([undefined, 'gzip']);
 });
 
 it.each<[string | undefined, boolean]>([

@@ -1,5 +1,5 @@
-import type { FastifyRequest } from 'fastify';
-import type { Encoding } from '../answer/answer.ts';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { compressors, type Encoding } from '../answer/answer.ts';
 import type { Definition } from '../definition/definition.ts';
 import { hasCsv, MEDIA_TYPES, type OtherFormat } from '../render/formats.ts';
 
@@ -35,6 +35,13 @@ export function preferredEncoding(header: string | string[] | undefined): Encodi
 /** Returns the encoding for a body of this size. Undefined if compression is not worth it or the caller takes none. */
 export function encodingFor({ headers }: FastifyRequest, bytes: number): Encoding | undefined {
   return bytes > COMPRESS_FROM_BYTES ? preferredEncoding(headers['accept-encoding']) : undefined;
+}
+
+/** Sends a body, compressed if that is worth it and the caller takes it. */
+export async function sendCompressed(reply: FastifyReply, body: string | Buffer): Promise<unknown> {
+  const encoding = encodingFor(reply.request, body.length);
+  if (encoding === undefined) return await reply.send(body);
+  return await reply.header('content-encoding', encoding).send(await compressors[encoding](body));
 }
 
 /** Returns the form that the caller prefers to JSON, by RFC 9110 section 12.5.1. Undefined for JSON. */

@@ -8,7 +8,7 @@ import { hasScope } from '../keys/key-ring.ts';
 import { docsPage } from './docs.ts';
 import { openapi } from './openapi.ts';
 import { JSON_TYPE, SAFE } from './request.ts';
-import { sendCompressed } from './serve-component-routes.ts';
+import { sendCompressed } from './negotiate.ts';
 
 export interface OwnPathsOptions {
   readonly definitions: () => Definitions;

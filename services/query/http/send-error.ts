@@ -9,6 +9,7 @@ import { ApiError, envelope } from '../../../common/http/errors.ts';
 import type { Logger } from '../../../common/logger.ts';
 import { apiErrorOf } from '../answer/clickhouse-errors.ts';
 import type { QueryMetrics } from '../metrics.ts';
+import { sendCompressed } from './negotiate.ts';
 import { endSocket } from './receive-body.ts';
 import { CALLER_LEFT, CORS, JSON_TYPE, SAFE } from './request.ts';
 
@@ -23,7 +24,7 @@ const REFUSALS = new Set([401, 403, 429]);
  * warn, unexpected errors at error.
  */
 export function createSendError({ logger, metrics }: { readonly logger: Logger; readonly metrics: QueryMetrics }) {
-  return (thrown: unknown, request: FastifyRequest, reply: FastifyReply): void => {
+  return (thrown: unknown, request: FastifyRequest, reply: FastifyReply): Promise<unknown> | undefined => {
     if (thrown === CALLER_LEFT) {
       metrics.requests.inc({ endpoint: request.outcome.endpoint, status: STATUS_CALLER_LEFT, cache: '' });
       logger.debug(
@@ -32,7 +33,7 @@ export function createSendError({ logger, metrics }: { readonly logger: Logger; 
       );
       // no onResponse hook follows, so nothing counts it twice: the response never finishes
       reply.hijack();
-      return;
+      return undefined;
     }
     const error = errorOf(thrown);
     const fields = {
@@ -48,10 +49,8 @@ export function createSendError({ logger, metrics }: { readonly logger: Logger; 
     if (error.retryAfterSeconds !== undefined) reply.header('retry-after', error.retryAfterSeconds);
     if (error.allow !== undefined) reply.header('allow', error.allow);
     if (error.status === 401) reply.header('www-authenticate', 'Bearer');
-    void reply
-      .code(error.status)
-      .headers({ 'content-type': JSON_TYPE, 'cache-control': 'private, no-store' })
-      .send(envelope(error, request.id));
+    reply.code(error.status).headers({ 'content-type': JSON_TYPE, 'cache-control': 'private, no-store' });
+    return sendCompressed(reply, envelope(error, request.id));
   };
 }
 

@@ -3,9 +3,8 @@ import { endOf } from '../../../common/http/address.ts';
 import { ApiError } from '../../../common/http/errors.ts';
 import type { AnyRoute, OpenRoute, RouteResponse } from '../../../common/http/route.ts';
 import type { Logger } from '../../../common/logger.ts';
-import { compressors } from '../answer/answer.ts';
 import { hasScope } from '../keys/key-ring.ts';
-import { encodingFor, preferredEncoding } from './negotiate.ts';
+import { preferredEncoding, sendCompressed } from './negotiate.ts';
 import { receiveBody } from './receive-body.ts';
 import { CALLER_LEFT, JSON_TYPE, callerOf, keyOf, queryOf, whenClosed } from './request.ts';
 import { errorOf } from './send-error.ts';
@@ -111,11 +110,4 @@ async function sendResponse(reply: FastifyReply, response: RouteResponse): Promi
   }
   if (response.json === undefined) return await reply.send();
   return await sendCompressed(reply.header('content-type', JSON_TYPE), Buffer.from(JSON.stringify(response.json)));
-}
-
-/** Sends a body, compressed if that is worth it and the caller takes it. */
-export async function sendCompressed(reply: FastifyReply, body: string | Buffer): Promise<unknown> {
-  const encoding = encodingFor(reply.request, body.length);
-  if (encoding === undefined) return await reply.send(body);
-  return await reply.header('content-encoding', encoding).send(await compressors[encoding](body));
 }

@@ -201,11 +201,9 @@ describe.each(modes)('%s', (mode) => {
       const refused = await logs('projekt=p');
       expect([refused.status, refused.headers['x-ignored-parameters']]).toEqual([400, 'projekt']);
       expect((await logs('project=p')).headers['x-ignored-parameters']).toBeUndefined();
-      expect(
-        (await logs(`project=p&${Array.from({ length: 500 }, (_, i) => `parameter${i}=`).join('&')}`)).headers[
-          'x-ignored-parameters'
-        ]?.length,
-      ).toBeLessThanOrEqual(1_000);
+      const many = Array.from({ length: 500 }, (_, i) => `parameter${i}=`).join('&');
+      const { length } = (await logs(`project=p&${many}`)).headers['x-ignored-parameters']!;
+      expect([length > 900, length <= 1_000]).toEqual([true, true]);
     });
 
     it('gets CSV or lines where it prefers them and there are such', async () => {

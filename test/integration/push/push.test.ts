@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { connect, type Socket } from 'node:net';
-import { brotliCompressSync, deflateSync, gzipSync, zstdCompressSync } from 'node:zlib';
+import { brotliCompressSync, deflateSync, gunzipSync, gzipSync, zstdCompressSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { migrate } from '../../../common/clickhouse/migrations.ts';
 import { systemClock } from '../../../common/clock.ts';
@@ -267,6 +267,14 @@ describe('push', () => {
     ]);
   });
 
+  it('compresses a long list of mistakes', async () => {
+    const events = `[${Array.from({ length: 200 }, () => '{}').join(',')}]`;
+    const { status, headers, body } = await post(events, { headers: { 'accept-encoding': 'gzip' } });
+    expect([status, headers['content-encoding']]).toEqual([422, 'gzip']);
+    const { error } = JSON.parse(gunzipSync(body).toString()) as { error: { errors: unknown[] } };
+    expect(error.errors.length).toBeGreaterThan(20);
+  });
+
   it('a key that is limited to projects pushes for these only', async () => {
     const key = await createKey({ scopes: ['ingest'], projects: ['mine'] });
     await waitFor(async () => (await post(event('m', 'mine'), { key })).status === 200, 10_000, 'the key is known');
@@ -328,7 +336,7 @@ describe('push', () => {
     expect((await send(service.address, '/docs')).text).toContain('<h2>POST /api/logs</h2>');
     const metrics = await registry.metrics();
     expect(metrics).toMatch(/^sluice_push_events_total\{source="auth_logs"\} 1$/m);
-    expect(metrics).toMatch(/^sluice_push_requests_total\{source="edge_logs",status="422"\} 3$/m);
+    expect(metrics).toMatch(/^sluice_push_requests_total\{source="edge_logs",status="422"\} 4$/m);
     expect(metrics).toMatch(/^sluice_push_requests_total\{source="unknown",status="404"\} 1$/m);
   });
 
