@@ -6,6 +6,8 @@ import { memoryFolder } from './test/harness/memory-folder.ts';
 // Before the workers start: there the pool is in use before any module of ours is loaded
 // (common/config/thread-pool.ts).
 process.env['UV_THREADPOOL_SIZE'] ??= '16';
+// each file runs in a process of its own, which compiles the modules that it loads: 8 % of the unit tests' CPU
+process.env['NODE_COMPILE_CACHE'] ??= new URL('node_modules/.cache/node', import.meta.url).pathname;
 // never undefined: the environment would hold that as text
 process.env['TMPDIR'] ??= memoryFolder() ?? tmpdir();
 

@@ -173,6 +173,7 @@ async function startStack(server: TestServer, world: World, dataDir: string): Pr
         },
         60_000,
         `${name} has work in flight`,
+        25,
       );
       return pid;
     },

@@ -255,6 +255,7 @@ export async function createWorld({
         },
         deadlineMs,
         'everything acknowledged is in the ledger',
+        250,
       );
     },
 

@@ -301,6 +301,7 @@ test('closed with many sessions while a write runs: the engine has ended, anothe
     async () => (await text(clickhouse, "SELECT count() FROM system.processes WHERE query LIKE 'CREATE%'")) === '1',
     5_000,
     'the write runs',
+    25,
   );
   await clickhouse.close();
   expect(() => new Session(join(folder.path, 'other')).close()).not.toThrow();

@@ -104,19 +104,22 @@ const HEALTHY: State = {
 };
 
 const CAUSE = 60;
-const END = 240;
+/** A scenario goes on for this long after its last event: promtool needs some 5 ms of CPU a minute. */
+const AFTER = 30;
+/** where nothing may fire */
+const QUIET = 240;
 const buckets = [0.1, 0.5, 1, 2.5, 5, 10, 30];
 
 function labelsOf(service: string): Readonly<Record<string, string>> {
   return { instance: `${service}:9100`, service };
 }
 
-/** What a scrape of the three services has in each minute. Undefined = the series is gone. */
-function scrapes(stateAt: (minute: number) => State): Map<string, (number | undefined)[]> {
+/** What a scrape of the three services has in each minute up to `end`. Undefined = the series is gone. */
+function scrapes(stateAt: (minute: number) => State, end: number): Map<string, (number | undefined)[]> {
   const all = new Map<string, (number | undefined)[]>();
   const counters = new Map<string, number>();
   let audited = 0;
-  for (let minute = 0; minute <= END; minute++) {
+  for (let minute = 0; minute <= end; minute++) {
     const s = stateAt(minute);
     const set = (name: string, labels: Readonly<Record<string, string>>, value: number): void => {
       const series = `${name}{job="sluice",${Object.entries(labels)
@@ -246,9 +249,9 @@ function scrapes(stateAt: (minute: number) => State): Map<string, (number | unde
 }
 
 /** promtool's notation; where a scrape no longer has a series, Prometheus marks it as stale. */
-function notation(values: readonly (number | undefined)[]): string {
+function notation(values: readonly (number | undefined)[], end: number): string {
   return Array.from(
-    { length: END + 1 },
+    { length: end + 1 },
     (_, i) => values[i] ?? (i > 0 && values[i - 1] !== undefined ? 'stale' : '_'),
   ).join(' ');
 }
@@ -372,11 +375,15 @@ function minutesOf(alert: string): number {
 }
 
 /** Returns what promtool has to say against the scenario, and nothing where it agrees. */
-async function evaluate({ always = {}, during, until = END + 1, fires, minutes: after }: Scenario): Promise<string> {
-  const series = scrapes((minute) => ({ ...HEALTHY, ...always, ...(minute >= CAUSE && minute < until ? during : {}) }));
-  const firesAt = fires === undefined ? END + 1 : CAUSE + (after ?? minutesOf(fires));
+async function evaluate({ always = {}, during, until = Infinity, fires, minutes: after }: Scenario): Promise<string> {
+  const firesAt = fires === undefined ? Infinity : CAUSE + (after ?? minutesOf(fires));
+  const end = fires === undefined ? QUIET : Math.max(firesAt, Number.isFinite(until) ? until : 0) + AFTER;
+  const series = scrapes(
+    (minute) => ({ ...HEALTHY, ...always, ...(minute >= CAUSE && minute < until ? during : {}) }),
+    end,
+  );
   // after the end of its cause an alert may go on for a minute: the next scrape and evaluation end it
-  const minutes = Array.from({ length: END + 1 }, (_, i) => i).filter((minute) => minute !== until && minute > 5);
+  const minutes = Array.from({ length: end + 1 }, (_, i) => i).filter((minute) => minute !== until && minute > 5);
   const isFiring = (minute: number): boolean => minute >= firesAt && minute < until;
   const folder = mkdtempSync(join(tmpdir(), 'sluice-alerts-'));
   try {
@@ -389,7 +396,7 @@ async function evaluate({ always = {}, during, until = END + 1, fires, minutes: 
         tests: [
           {
             interval: '1m',
-            input_series: [...series].map(([name, values]) => ({ series: name, values: notation(values) })),
+            input_series: [...series].map(([name, values]) => ({ series: name, values: notation(values, end) })),
             promql_expr_test: minutes.map((minute) => ({
               expr: 'group by (alertname) (ALERTS{alertstate="firing"})',
               eval_time: `${minute}m`,
