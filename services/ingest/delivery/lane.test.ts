@@ -69,6 +69,10 @@ interface Setup {
   readonly emptyUpTo?: number;
   /** too many of the last messages are bad after the batch that ends there */
   readonly badAt?: number;
+  /** of the former group */
+  readonly theirMetadata?: string;
+  /** the commit is refused, although the lane is not over: the process stops, and gives up its retries */
+  readonly isRefused?: (what: string) => boolean;
   /** called with what the lane is about to do; throws or changes the world */
   readonly on?: (what: string, world: World, lane: Lane) => void;
   /** called before it gets a permit, with what fetches more; permits are noted then */
@@ -134,6 +138,7 @@ async function run(setup: Setup) {
     expired = [],
     chance = 1,
     badAt,
+    isRefused = () => false,
     on = () => {},
     onPermit,
     lingerMs = 0,
@@ -203,13 +208,14 @@ async function run(setup: Setup) {
       if (ms >= 60_000) world.isOver = true;
     },
     async commit(offset, metadata) {
-      act(`commit ${offset} ${metadata}`);
-      return !world.isOver;
+      const what = `commit ${offset} ${metadata}`;
+      act(what);
+      return !world.isOver && !isRefused(what);
     },
-    committed: async (group) =>
-      setup.metadata === undefined || group !== 'ours'
-        ? undefined
-        : { offset: setup.committedAt ?? 0, metadata: setup.metadata },
+    async committed(group) {
+      const metadata = group === 'ours' ? setup.metadata : setup.theirMetadata;
+      return metadata === undefined ? undefined : { offset: setup.committedAt ?? 0, metadata };
+    },
     hasMembers: async () => world.members,
     watermarks: async () => ({ low, high: ends.length > 1 ? ends.shift()! : ends[0]! }),
     fetchFrom(offset) {
@@ -1055,6 +1061,51 @@ describe('a partition of another group', () => {
     expect(did).toContain('record 0:0-0');
   });
 
+  test('is claimed only while this process is surely a member: a late claim would take it from its next owner', async () => {
+    const { did } = await run({
+      owner: theirs,
+      log: records(0, 0),
+      on: (what, world) => {
+        if (what === 'claim 5') world.isMember = false;
+        if (what === 'wait 100' && world.now >= 5_300) world.isMember = true;
+      },
+    });
+    expect(did.slice(0, 6)).toEqual(['claim 5', 'partition_claimed', 'wait 100', 'wait 100', 'wait 100', 'claim 6']);
+  });
+
+  test('is not claimed by a process that lost its membership while that was in doubt', async () => {
+    const { did } = await run({
+      owner: theirs,
+      log: records(0, 0),
+      on: (what, world) => {
+        if (what === 'claim 5') world.isMember = false;
+        if (what === 'wait 100') world.isOver = true;
+      },
+    });
+    expect(did).toEqual(['claim 5', 'partition_claimed', 'wait 100']);
+  });
+
+  test('begins with the batch that the other group announced, also where nothing of it is stored', async () => {
+    const intent = intentOf(4, 6);
+    const { did } = await run({
+      owner: theirs,
+      end: endAt(3),
+      theirMetadata: encodeIntent(intent),
+      log: records(3, 8),
+    });
+    expect(did).toContain('insert 0:4-6 at 777 of 4,5,6');
+  });
+
+  test('begins with that batch too where only the ledger says that the other group had it', async () => {
+    const { did } = await run({
+      end: endAt(3, { group: 'theirs' }),
+      owner: { ...OURS, epoch: 2 },
+      theirMetadata: encodeIntent(intentOf(4, 6)),
+      log: records(3, 8),
+    });
+    expect(did).toContain('insert 0:4-6 at 777 of 4,5,6');
+  });
+
   test('that takes ours while we write: nothing more is inserted', async () => {
     const { did } = await run({
       log: records(0, 5),
@@ -1207,7 +1258,7 @@ describe('writing', () => {
     expect(did).toEqual(['fetch from 0', announced(0, 1), 'wait 100', 'wait 100', 'wait 100']);
   });
 
-  test('does not happen where the announcement was refused', async () => {
+  test('does not happen where the announcement was refused, and the lane is over', async () => {
     const { did } = await run({
       log: records(0, 1),
       on: (what, world) => {
@@ -1215,6 +1266,17 @@ describe('writing', () => {
       },
     });
     expect(did.at(-1)).toBe(announced(0, 1));
+  });
+
+  test('does not happen where a process that stops gave the announcement up, although the fence would let it', async () => {
+    const { did } = await run({
+      log: records(0, 1),
+      on: (what, world) => {
+        if (what.startsWith('commit 0 b')) world.isDraining = true;
+      },
+      isRefused: (what) => what.startsWith('commit 0 b'),
+    });
+    expect(did).toEqual(['fetch from 0', announced(0, 1)]);
   });
 
   test('ends without another wait if the process stops during the look at bad messages', async () => {
