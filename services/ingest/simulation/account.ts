@@ -6,7 +6,7 @@ import type { Row } from './tables.ts';
  * The invariant, checked when an owner has finished and everything that was in flight has ended:
  * - no event twice in raw and dead letters together, in no incarnation
  * - the ledger's ranges of an incarnation follow each other without hole or overlap, and their counts are what stands
- *   in the tables
+ *   in the tables, and the null values in the log that they were taken from
  * - every event is in raw, in dead letters or skipped by the ledger; skipped are null values, offsets without a record,
  *   and events that were gone from Kafka before the ledger had them
  */
@@ -41,6 +41,7 @@ export function checkAccount(logs: readonly Log[], clickhouse: ClickHouse): void
       if (row.gap < 0 || row.noRecords < 0)
         throw new Error(`${range} has a gap of ${row.gap} and ${row.noRecords} offsets without a record`);
       checkGap(logs[row.partition]!, row, range);
+      checkNulls(logs[row.partition]!, row, range);
       for (const [rowsOf, counted] of [
         [raw, stored],
         [dead, deadLetters],
@@ -61,6 +62,14 @@ export function checkAccount(logs: readonly Log[], clickhouse: ClickHouse): void
     )
       throw new Error(`${name(row.event)} is in no batch of the ledger`);
   }
+}
+
+/** The marks of a row say in which life of the log it was taken. A row without a record, or that closes, counts none. */
+function checkNulls(log: Log, { first, last, begin, end, nullValues, closes }: LedgerRow, range: string): void {
+  if ((begin === undefined || closes) && nullValues === 0) return;
+  const lives = begin === undefined || end === undefined ? [] : log.nullsBetween(first, last, [begin, end]);
+  if (lives.some(({ left, taken }) => nullValues >= left && nullValues <= left + taken)) return;
+  throw new Error(`${range} counts ${nullValues} null values, its log has ${lives.map((l) => l.left).join(' or ')}`);
 }
 
 /** A gap is of events that Kafka no longer has; of a batch in whose life nothing was ever gone there is none. */

@@ -1,4 +1,6 @@
 import type { Fetched, HeldRecord } from '../delivery/inbox.ts';
+import { isMarked } from '../delivery/comparison.ts';
+import type { RecordMark } from '../delivery/ports.ts';
 import type { World } from './world.ts';
 
 /** A record with what the model of ClickHouse evaluates it by. */
@@ -61,6 +63,10 @@ export function createLog(world: World, partition: number) {
   const history: Event[] = [];
   /** gone from Kafka before the ledger had them */
   const gone = new Set<Event>();
+  /** what stood in the log at the end of each life before this one */
+  const former: Slot[][] = [];
+  /** retention or compaction took them, perhaps before they were read */
+  const taken = new Set<Event>();
   const readers = new Set<() => void>();
   let version = 0;
   let isRecreated = false;
@@ -86,6 +92,26 @@ export function createLog(world: World, partition: number) {
     },
     history,
     gone,
+    /**
+     * The null values in a range of the log, in each life that has these records. `taken`: those that retention or
+     * compaction took since the life began; whoever read them before has them.
+     */
+    nullsBetween(first: number, last: number, records: readonly RecordMark[]): { left: number; taken: number }[] {
+      const isNull = (e: Slot | undefined): e is Event => typeof e === 'object' && e.value === null;
+      const at = (e: Event): boolean => e.offset >= first && e.offset <= last;
+      return [...former, slots].flatMap((of, inLife) => {
+        const isOf = (mark: RecordMark): boolean => {
+          const found = of[mark.offset] ?? 'absent';
+          return typeof found === 'object'
+            ? isMarked(found, mark)
+            : [...taken].some((e) => e.life <= inLife && isMarked(e, mark));
+        };
+        if (!records.every(isOf)) return [];
+        const nulls = new Set(of.slice(first, last + 1).filter(isNull));
+        const away = [...taken].filter((e) => isNull(e) && at(e) && e.life <= inLife);
+        return { left: [...nulls].filter((e) => !taken.has(e)).length, taken: away.length };
+      });
+    },
     has(event: Event): boolean {
       return event.offset >= low && slots[event.offset] === event;
     },
@@ -119,15 +145,18 @@ export function createLog(world: World, partition: number) {
     /** `isStored`: the ledger has it. Retention, or compaction of one offset. */
     cutStart(to: number, isStored: (event: Event) => boolean): void {
       forget(low, to, isStored);
+      take(low, to);
       low = Math.max(low, to);
       wakeReaders();
     },
     compact(offset: number, isStored: (event: Event) => boolean): void {
       forget(offset, offset + 1, isStored);
+      take(offset, offset + 1);
       slots[offset] = 'absent';
     },
     recreate(isStored: (event: Event) => boolean): void {
       forget(low, slots.length, isStored);
+      former.push(slots);
       life++;
       isRecreated = true;
       low = 0;
@@ -137,6 +166,7 @@ export function createLog(world: World, partition: number) {
     /** An unclean election: the end of the log is lost; what comes then has other content. */
     truncate(to: number, isStored: (event: Event) => boolean): void {
       forget(to, slots.length, isStored);
+      former.push(slots);
       life++;
       isRecreated = false;
       slots = slots.slice(0, to);
@@ -176,6 +206,10 @@ export function createLog(world: World, partition: number) {
       const slot = slots[offset]!;
       if (typeof slot !== 'string' && !isStored(slot)) gone.add(slot);
     }
+  }
+
+  function take(from: number, to: number): void {
+    for (const slot of slots.slice(from, to)) if (typeof slot === 'object') taken.add(slot);
   }
 
   function wakeReaders(): void {
