@@ -90,6 +90,7 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
   /** counts the moments at which no request was on its way */
   let era = 0;
   let repairsDone = 0;
+  let refused: number[] = [];
   /** of the database: each restore begins one */
   let life = 0;
 
@@ -199,11 +200,13 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
         repairsDone++;
       }
       if (!all) return;
-      for (const of of new Set([...tables.rows('raw'), ...tables.rows('rollup1m')].map((r) => r.period)))
-        await build(of, begun);
+      refused = [];
+      for (const of of new Set((['raw', 'rollup1m', 'rollup1h'] as const).flatMap(tables.rows).map((r) => r.period)))
+        if (!(await build(of, begun))) refused.push(of);
     },
-    get openRepairs() {
-      return repairs.length;
+    /** Periods whose build was refused when all were compared last: raw holds rows of a batch that the ledger lacks. */
+    get refused() {
+      return refused;
     },
   };
 
