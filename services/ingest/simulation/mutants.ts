@@ -12,6 +12,13 @@ export const mutants = {
       commit: (offset, metadata) => ports.commit(offset, decodeIntent(metadata) === undefined ? metadata : IDLE),
     }),
   },
+  /** what the group before this one announced is not read */
+  'former-unread': {
+    ports: (ports) => ({
+      ...ports,
+      committed: async (group) => (group === ports.group ? await ports.committed(group) : undefined),
+    }),
+  },
   /** every insert has a token of its own */
   'no-token': { token: 'of the insert' },
   /** a batch's end is committed before the batch is written, and the next owner goes on there */
@@ -58,7 +65,23 @@ export const mutants = {
   /** a process writes although its group may have gone on without it long ago */
   'no-doubt': { ports: (ports) => ({ ...ports, isMember: () => true }) },
   /** rows beyond the ledger's end are not looked for */
-  'no-orphans': { ports: (ports) => withStore(ports, { orphans: async () => [] }) },
+  'no-orphans': {
+    ports(ports) {
+      let isTaking = false;
+      return withStore(ports, {
+        // a takeover reads the ledger's end, then the orphan rows; the look at an open batch reads orphan rows alone
+        async ledgerEnd() {
+          isTaking = true;
+          return await ports.store.ledgerEnd();
+        },
+        async orphans(incarnation, from, period) {
+          if (!isTaking) return await ports.store.orphans(incarnation, from, period);
+          isTaking = false;
+          return [];
+        },
+      });
+    },
+  },
   /** the rollups of a batch that was found in part are not rebuilt */
   'no-repair': { ports: (ports) => withStore(ports, { requestRepair: async () => {} }) },
   /** a topic is the same as long as its name is */
@@ -92,7 +115,8 @@ export const mutants = {
       withStore(ports, {
         register: async () => ({
           ...(await ports.store.register()),
-          owner: { group: ports.group, epoch: 1, former: undefined, isSettled: true },
+          // beyond the first epoch, or the lane would wait for the one that the ledger names
+          owner: { group: ports.group, epoch: 2, former: undefined, isSettled: true },
         }),
       }),
   },

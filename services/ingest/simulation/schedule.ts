@@ -75,6 +75,9 @@ const CLOCK_JUMPS = [-400 * DAY, -2 * 3_600_000, -300_000, -1_000, 1_000, 300_00
 const MAX_STEPS = 8_000;
 const MAX_PROCESSES = 3;
 
+/** The last owner does not finish. */
+export class Hang extends Error {}
+
 /** Runs one schedule; rejects when the invariant is broken or the last owner does not finish. */
 export async function runSchedule(
   scheduler: Scheduler,
@@ -127,9 +130,9 @@ export async function runSchedule(
   if (clickhouse.refused.length > 0) throw new Error(`rollups of ${clickhouse.refused.join()} cannot be built`);
 
   async function step(): Promise<void> {
-    if (++steps > MAX_STEPS) throw new Error('the last owner does not finish');
+    if (++steps > MAX_STEPS) throw new Hang('the last owner does not finish');
     if (world.pending() === 0) {
-      if (++idle > 40) throw new Error('the last owner does not go on');
+      if (++idle > 40) throw new Hang('the last owner does not go on');
       passTime(SESSION_MS);
     }
     await world.step();
