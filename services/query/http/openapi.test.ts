@@ -11,6 +11,7 @@ import { openapi } from './openapi.ts';
 
 const EXAMPLES = fileURLToPath(new URL('../../../examples/endpoints', import.meta.url));
 const { all } = readDefinitions([BUILT_IN, EXAMPLES]);
+const AT = { scheme: 'https', host: 'sluice.example.com' };
 
 describe('openapi', () => {
   it('is valid OpenAPI 3.1', async () => {
@@ -55,7 +56,7 @@ describe('openapi', () => {
     ];
     expect(rowsOf(endpointOf(all))).toEqual(['At most 100 rows', 100]);
     expect(endpointOf(all).parameters.find((p) => p.name === 'limit')?.description).toMatch(/; from 1 to 100$/);
-    expect(docsPage(all)).toContain('from 1 to 100');
+    expect(docsPage(all, AT)).toContain('from 1 to 100');
     // a statement of the caller's own may ignore the parameter
     const sandboxed = all.map((d) => ({ ...d, sandboxed: true, parameters: [...d.parameters, SANDBOX_SQL] }));
     expect(rowsOf(endpointOf(sandboxed))).toEqual(['At most 1000 rows', 1000]);
@@ -84,27 +85,41 @@ describe('openapi', () => {
     };
     for (const { get } of Object.values(paths))
       expect(get.parameters.at(-1)).toMatchObject({ name: 'sql', required: false });
-    expect(docsPage(sandboxed).match(/<code>sql<\/code>/g)).toHaveLength(all.length);
-    expect(docsPage(all)).not.toContain('<code>sql</code>');
+    expect(docsPage(sandboxed, AT).match(/<code>sql<\/code>/g)).toHaveLength(all.length);
+    expect(docsPage(all, AT)).not.toContain('<code>sql</code>');
   });
 });
 
 it('the page escapes what definitions say', () => {
   const [first] = all;
   if (first === undefined) throw new Error('no definitions');
-  const page = docsPage([{ ...first, description: '<script>alert("x")</script> & more' }]);
-  expect(page).toContain('&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt; &amp; more');
+  const page = docsPage([{ ...first, description: '<script>alert("x")</script> & more, `<code>`' }], AT);
+  expect(page).toContain('&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt; &amp; more, <code>&lt;code&gt;</code>');
   expect(page).not.toContain('<script');
 });
 
 it('the calls of the page can be pasted, and the rows are those that a caller can get', () => {
-  const page = docsPage(all);
+  const page = docsPage(all, AT);
   const text = page.replaceAll('&quot;', '"').replaceAll('&amp;', '&');
   const [, given, call] = /<pre>(SLUICE=\S+ KEY=\S+)<\/pre>[^]*<pre>curl (.*logs\.all.*)<\/pre>/.exec(text)!;
   const words = execFileSync('sh', ['-c', `${given!.replace(' ', '; ')}; printf '%s\\n' ${call!}`], {
     encoding: 'utf8',
   });
   const [, header, url] = words.split('\n');
-  expect([header, new URL(url!).pathname]).toEqual(['X-API-KEY: ...', '/api/endpoints/logs.all']);
+  const { origin, pathname } = new URL(url!);
+  expect([header, origin, pathname]).toEqual([
+    'X-API-KEY: ...',
+    'https://sluice.example.com',
+    '/api/endpoints/logs.all',
+  ]);
   expect(page).toContain('At most 100 rows');
+  expect(page).not.toContain('`');
+});
+
+it.each([
+  ['localhost:4000', 'http://localhost:4000'],
+  ['[::1]:4000', 'http://[::1]:4000'],
+  ...['x;reboot', '$(reboot)', 'x y', '<b>', "x'", 'u@x', '', 'x\ny'].map((host) => [host, 'http://127.0.0.1:4000']),
+])('the page shows the address of its reader, but no Host that a shell or a browser would obey: %j', (host, shown) => {
+  expect(/<pre>SLUICE=([^<]*) KEY=/.exec(docsPage(all, { scheme: 'http', host }))?.[1]).toBe(shown);
 });

@@ -56,7 +56,9 @@ export function serveOwnPaths(
   });
   get('/docs', { open: true }, async (request, reply) => {
     reply.header('content-security-policy', `${SAFE['content-security-policy']}; style-src 'unsafe-inline'`);
-    return await send(reply, 'text/html; charset=utf-8', docsPage(definitions().all, await shown(request)));
+    const { protocol: scheme, host } = request;
+    const page = docsPage(definitions().all, { routes: await shown(request), scheme, host });
+    return await send(reply, 'text/html; charset=utf-8', page);
   });
   if (serveMetrics) {
     watchReadiness(registry, checks);
