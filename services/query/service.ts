@@ -79,7 +79,7 @@ export async function startQuery(options: QueryOptions) {
     () => app.inFlight(),
   );
   const ring = createKeyRing([first.key]);
-  const loader = startKeyLoader(clickhouse, ring, clock, logger);
+  const loader = startKeyLoader({ clickhouse, ring, clock, logger, schema });
 
   const checks: Checks = {
     clickhouse: () => clickhouse.ping().then(() => undefined),

@@ -7,7 +7,11 @@ import { KEYS_TRUSTED_MS, createKeyRing, hashKey, type Key } from './key-ring.ts
 
 const NOW = 1_000_000_000;
 
-function load(read: () => Promise<readonly string[]>, clock: () => number = () => NOW) {
+function load(
+  read: () => Promise<readonly string[]>,
+  clock: () => number = () => NOW,
+  schema: Promise<void> = Promise.resolve(),
+) {
   const executed: Statement[] = [];
   const said: string[] = [];
   const say = (_: unknown, event?: string): void => void said.push(event ?? String(_));
@@ -27,7 +31,7 @@ function load(read: () => Promise<readonly string[]>, clock: () => number = () =
   } as unknown as ClickHouse;
   const ring = createKeyRing([]);
   const logger = { ...createLogger('silent'), warn: say, info: say } as unknown as Logger;
-  return { loader: startKeyLoader(clickhouse, ring, clock, logger), ring, executed, said };
+  return { loader: startKeyLoader({ clickhouse, ring, clock, logger, schema }), ring, executed, said };
 }
 
 const keyOf = (id: string): Key => ({ id, name: id, hash: hashKey(id), scopes: [], projects: [] });
@@ -91,14 +95,20 @@ test('keys that could not be loaded for an hour are not ready, as their callers 
   await loader.stop();
 });
 
-test('that keys cannot be loaded at the start is logged at the second time: first there may be no table', async () => {
+test('that keys cannot be loaded is logged once there is a schema, however long that takes', async () => {
   let isAway = true;
-  const { loader, said } = load(async () => {
-    if (isAway) throw new Error('no right');
-    return [];
-  });
-  await loader.refresh();
+  const { promise: schema, resolve: onSchema } = Promise.withResolvers<void>();
+  const { loader, said } = load(
+    async () => {
+      if (isAway) throw new Error('no right');
+      return [];
+    },
+    undefined,
+    schema,
+  );
+  for (let i = 0; i < 3; i++) await loader.refresh();
   expect(said).toEqual([]);
+  onSchema();
   await loader.refresh();
   await loader.refresh();
   expect(said).toEqual(['keys_load_failed']);

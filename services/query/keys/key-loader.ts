@@ -21,23 +21,38 @@ const reasonOf = (error: unknown): string => (error instanceof Error ? error.mes
 
 export type KeyLoader = ReturnType<typeof startKeyLoader>;
 
+interface KeyLoaderOptions {
+  readonly clickhouse: ClickHouse;
+  readonly ring: KeyRing;
+  readonly clock: Clock;
+  readonly logger: Logger;
+  /** resolves when there is a table of keys; loads that begin before may fail, which is not reported */
+  readonly schema: Promise<unknown>;
+}
+
 /**
  * Starts loading at once. Until the first list arrives, the ring answers `unavailable` for keys that it does not know.
  */
-export function startKeyLoader(clickhouse: ClickHouse, ring: KeyRing, clock: Clock, logger: Logger) {
+export function startKeyLoader({ clickhouse, ring, clock, logger, schema }: KeyLoaderOptions) {
   const known = new Set<string>();
   /** when each key was used last, since the last save */
   let uses = new Map<string, number>();
   const { promise: firstLoad, resolve: onFirstLoad } = Promise.withResolvers<void>();
   let loadedAt = Number.NEGATIVE_INFINITY;
-  /** Failed loads since the last list. It begins at minus one: the first may precede the table, and is not reported. */
-  let failures = -1;
+  let hasTable = false;
+  schema.then(
+    () => (hasTable = true),
+    () => undefined,
+  );
+  /** failed loads since the last list */
+  let failures = 0;
   let running: Promise<void> = Promise.resolve();
   let next: Promise<void> | undefined;
   let beganAt = Number.NEGATIVE_INFINITY;
 
   async function load(): Promise<void> {
     const asOf = clock();
+    const mustLoad = hasTable;
     try {
       const keys = await readKeys(clickhouse, asOf);
       known.clear();
@@ -48,7 +63,7 @@ export function startKeyLoader(clickhouse: ClickHouse, ring: KeyRing, clock: Clo
       loadedAt = asOf;
       onFirstLoad();
     } catch (error) {
-      if (++failures === 1) logger.warn({ reason: reasonOf(error) }, 'keys_load_failed');
+      if (mustLoad && ++failures === 1) logger.warn({ reason: reasonOf(error) }, 'keys_load_failed');
     }
   }
   /** Returns the load that begins next. Loads run one at a time, so an old list never replaces a newer one. */
