@@ -105,3 +105,10 @@ Pets are kept.
 test('help says how stdout is nothing but the JSON document, because npm writes lines of its own there', () => {
   expect(helpOf(command)).toContain('npm run --silent pets');
 });
+
+test('help has the exit code of a signal where a command says something at one', () => {
+  expect(helpOf(command)).toMatch(/78 a wrong setting\.\n$/);
+  expect(helpOf({ ...command, interrupted: () => 'half fed' })).toMatch(
+    /78 a wrong setting, 130 ended by a signal\.\n$/,
+  );
+});

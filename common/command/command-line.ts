@@ -11,7 +11,7 @@ const EVERYWHERE = {
   help: { type: 'boolean', short: 'h' },
 } as const satisfies ParseArgsOptionsConfig;
 
-export function helpOf(command: Pick<Command, 'name' | 'about' | 'forms' | 'needs'>): string {
+export function helpOf(command: Pick<Command, 'name' | 'about' | 'forms' | 'needs' | 'interrupted'>): string {
   const asksService = command.needs === undefined;
   const forms = Object.entries(command.forms).map(([name, form]) => {
     const call = callOf(name, form, true);
@@ -25,7 +25,7 @@ ${
     ? `With CLICKHOUSE_URL set and no --url, the command works on ClickHouse directly. Otherwise it asks the running npm start, with the key in
 API_KEY, else the one in DATA_DIR; if none runs, it opens the data folder. `
     : ''
-}Exit codes: 0 success, 1 failure, 64 wrong arguments, 78 a wrong setting.
+}Exit codes: 0 success, 1 failure, 64 wrong arguments, 78 a wrong setting${command.interrupted === undefined ? '' : ', 130 ended by a signal'}.
 `;
 }
 

@@ -1,6 +1,6 @@
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { statementFor } from '../statement/branches.ts';
 import { BUILT_IN, readDefinitions } from './definition-files.ts';
@@ -250,10 +250,10 @@ describe('readDefinitions', () => {
     writeFileSync(join(folder, 'a.b.cases.yaml'), 'x');
     writeFileSync(join(folder, 'README.md'), 'x');
     const definitions = readDefinitions([BUILT_IN, folder]);
+    const builtIn = readdirSync(BUILT_IN).filter((file) => file.endsWith('.sql'));
+    expect(builtIn).toContain('logs.all.sql');
     expect(definitions.all.map((d) => d.name)).toEqual([
-      'functions.invocation-stats',
-      'logs.all',
-      'usage.api-counts',
+      ...builtIn.map((file) => basename(file, '.sql')).sort(),
       'a.b',
     ]);
     expect(definitions.find('a.b')).toBe(definitions.find('00000000-0000-4000-8000-000000000001'));
