@@ -10,11 +10,13 @@ import { help, readOptions } from './options.ts';
 import { createPace } from './pace.ts';
 import { createSender } from './sender.ts';
 import { createTraffic } from './traffic.ts';
-import { createVisible, metricsOf, type Visible } from './visible.ts';
+import { createVisible, lookUntil, metricsOf, type Visible } from './visible.ts';
 
 /** Events are made and sent this often, milliseconds. */
 const TICK_MS = 50;
 const PROGRESS_MS = 1_000;
+/** At the end, what was acknowledged gets this long to become visible. A second ctrl-C ends that. */
+const LAST_LOOK_MS = 3_000;
 
 let logger: Logger | undefined;
 
@@ -30,7 +32,9 @@ await runProcess(
     logger = createLogger(settings.LOG_LEVEL);
     const brokers = settings.KAFKA_BROKERS ?? [`127.0.0.1:${settings.KAFKA_PORT}`];
     const kafka = kafkaFromSettings(settings, brokers, 'sluice-demo', logger);
-    await ensureTopics(kafka, Object.values(settings.KAFKA_TOPICS), settings.KAFKA_TOPIC_PARTITIONS);
+    await ensureTopics(kafka, Object.values(settings.KAFKA_TOPICS), settings.KAFKA_TOPIC_PARTITIONS, {
+      ...(settings.KAFKA_BROKERS === undefined && { advice: 'run npm start first, or set KAFKA_BROKERS' }),
+    });
 
     const producer = kafka.producer();
     await producer.connect();
@@ -44,8 +48,8 @@ await runProcess(
       name: 'sender',
       stop: async () => {
         await sender.settled();
-        visible = await look();
         const { sent, acknowledged, failed } = sender.totals();
+        visible = await lookUntil(look, acknowledged, LAST_LOOK_MS);
         progress('in all');
         if (options.json)
           writeSync(

@@ -30,6 +30,7 @@ export const help = `npm run demo -- [flags]: realistic traffic on all nine topi
   --help           this text
 
 Events go to KAFKA_BROKERS, else to the local broker of a running npm start (KAFKA_PORT), into the topics of KAFKA_TOPICS. Missing topics are created.
+Do not send to topics that others use: the events are made up, and nothing removes them from Kafka.
 Every second, one line on stderr counts the events that were sent, acknowledged by Kafka, and failed.
 If a service with ingest answers at HOST and PORT (or METRICS_PORT), the line also counts the events that became visible since the start, whoever sent them.
 Its last number is how late the newest events of the slowest source became visible.

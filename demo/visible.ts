@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import http, { type IncomingMessage } from 'node:http';
 import https from 'node:https';
 import { text } from 'node:stream/consumers';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Settings } from '../common/config/settings.ts';
 import { addressOf } from '../common/http/address.ts';
 import { trusting } from '../common/tls.ts';
@@ -13,11 +14,13 @@ export interface Visible {
   readonly freshnessSeconds: number | undefined;
 }
 
+const EVENTS = 'sluice_ingest_events_total';
 const LOOK_TIMEOUT_MS = 800;
+const LOOK_AGAIN_MS = 100;
 
 /**
  * Looks at the metrics of a service, which `read` gets, one look after the other: a counter that seems smaller than
- * before means a new start. A look gives undefined where none answers there.
+ * before means a new start. A look gives undefined where none answers there, or none with ingest.
  */
 export function createVisible(read: () => Promise<string | undefined>): () => Promise<Visible | undefined> {
   let before: number | undefined;
@@ -27,13 +30,28 @@ export function createVisible(read: () => Promise<string | undefined>): () => Pr
 
   async function look(): Promise<Visible | undefined> {
     const text = await read();
-    if (text === undefined) return undefined;
-    const total = valuesOf(text, 'sluice_ingest_events_total').reduce((sum, n) => sum + n, 0);
+    // the type of a counter is there before its first event
+    if (text?.includes(`# TYPE ${EVENTS} `) !== true) return undefined;
+    const total = valuesOf(text, EVENTS).reduce((sum, n) => sum + n, 0);
     // a service that was started anew counts from 0
     events += before === undefined ? 0 : total < before ? total : total - before;
     before = total;
     const ages = valuesOf(text, 'sluice_ingest_freshness_seconds');
     return { events, freshnessSeconds: ages.length === 0 ? undefined : Math.max(...ages) };
+  }
+}
+
+/** Looks again until that many events are visible, or for so long: ingest is a second or two behind. */
+export async function lookUntil(
+  look: () => Promise<Visible | undefined>,
+  events: number,
+  limitMs: number,
+): Promise<Visible | undefined> {
+  const until = performance.now() + limitMs;
+  for (;;) {
+    const seen = await look();
+    if (seen === undefined || seen.events >= events || performance.now() >= until) return seen;
+    await sleep(LOOK_AGAIN_MS);
   }
 }
 

@@ -10,8 +10,17 @@ const DEADLINE_MS = 10_000;
 const PROBE_TIMEOUT_MS = 2_000;
 const RETRY_MS = 200;
 
+interface StartOptions {
+  readonly deadlineMs?: number;
+  /** what to do if no broker answers */
+  readonly advice?: string;
+}
+
 /** Waits until one of the brokers answers. Throws StartError (one line) if none does within deadlineMs. */
-async function awaitBroker({ brokers, ssl }: Pick<KafkaClient, 'brokers' | 'ssl'>, deadlineMs: number): Promise<void> {
+async function awaitBroker(
+  { brokers, ssl }: Pick<KafkaClient, 'brokers' | 'ssl'>,
+  { deadlineMs, advice }: Required<StartOptions>,
+): Promise<void> {
   const until = performance.now() + deadlineMs;
   for (;;) {
     const left = until - performance.now();
@@ -32,7 +41,7 @@ async function awaitBroker({ brokers, ssl }: Pick<KafkaClient, 'brokers' | 'ssl'
         ({ broker, result }) => `${broker} ${result.kind === 'nothing' ? result.reason : 'is not Kafka'}`,
       );
       throw new StartError(
-        `Kafka does not answer within ${Math.round(deadlineMs / 1000)} s (${seen.join(', ')}); start it, or set KAFKA_BROKERS`,
+        `Kafka does not answer within ${Math.round(deadlineMs / 1000)} s (${seen.join(', ')}); ${advice}`,
       );
     }
     await sleep(RETRY_MS);
@@ -64,10 +73,10 @@ export async function ensureTopics(
   kafka: KafkaClient,
   topics: readonly string[],
   partitions: number,
-  deadlineMs: number = DEADLINE_MS,
+  { deadlineMs = DEADLINE_MS, advice = 'start it, or set KAFKA_BROKERS' }: StartOptions = {},
 ): Promise<readonly string[]> {
   const until = performance.now() + deadlineMs;
-  await awaitBroker(kafka, deadlineMs);
+  await awaitBroker(kafka, { deadlineMs, advice });
   const admin = kafka.admin();
   const ensure = async (): Promise<readonly string[]> => {
     const created: string[] = [];

@@ -94,6 +94,7 @@ await runService('start', [], async ({ settings, logger, registry, add, stopping
       createdKey: query.createdKey,
       keyFile: settings.API_KEY === undefined ? keyFile(settings.DATA_DIR) : undefined,
       brokers,
+      areBrokersOurs: settings.KAFKA_BROKERS === undefined,
       topics: settings.KAFKA_TOPICS,
     }),
   );

@@ -11,12 +11,13 @@ const folder = mkdtempSync(join(tmpdir(), "sluice's data "));
 afterAll(() => rmSync(folder, { recursive: true }));
 writeFileSync(keyFile(folder), 'kept-key\n', { mode: 0o600 });
 
-const of = (createdKey: string | undefined, file: string | undefined): string =>
+const of = (createdKey: string | undefined, file: string | undefined, areBrokersOurs = true): string =>
   welcome({
     address: 'http://127.0.0.1:4000',
     createdKey,
     keyFile: file,
     brokers: ['127.0.0.1:9092'],
+    areBrokersOurs,
     topics: readSettings({}).KAFKA_TOPICS,
   });
 
@@ -53,4 +54,13 @@ test('says where the key is, and shows it only where it was made just now', () =
   expect(of('sluice_made', keyFile(folder))).toContain('key: sluice_made (created now, shown only this once,');
   expect(of(undefined, keyFile(folder))).toContain(`key: the one in ${keyFile(folder)}`);
   expect(of(undefined, undefined)).toContain('key: the one in API_KEY');
+});
+
+test('invites to the demo before the calls, and only on the broker that the start brought with it', () => {
+  expect(of('sluice_made', undefined)).toMatch(/npm run demo[^]*curl/);
+  const own = of('sluice_made', undefined, false);
+  expect(own).not.toContain('npm run demo');
+  expect(pasted(own).map(([, url]) => new URL(url!).searchParams.get('project'))).toEqual(
+    Array.from({ length: 3 }, () => 'YOUR_PROJECT'),
+  );
 });

@@ -107,7 +107,9 @@ export async function createWorld({
   const groupId = uniqueName('faults');
   const topicOf = (source: SourceName): string => `${source}.${groupId}`;
   console.log(`seed ${seed} group ${groupId}`);
-  await ensureTopics(testKafka(brokers), SOURCES.filter((s) => !missing.includes(s)).map(topicOf), partitions, 60_000);
+  await ensureTopics(testKafka(brokers), SOURCES.filter((s) => !missing.includes(s)).map(topicOf), partitions, {
+    deadlineMs: 60_000,
+  });
   const env = {
     KAFKA_BROKERS: brokers.join(','),
     KAFKA_GROUP_ID: groupId,
