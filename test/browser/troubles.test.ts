@@ -236,7 +236,11 @@ describe('Explore', () => {
       { key: API_KEY },
       (fresh) =>
         fresh.route('**/api/endpoints/*', (route) =>
-          json(route, { result: route.request().url().includes('7day') ? rows(monday, day, 7) : rows(monday, 60, 5) }),
+          json(route, {
+            result: route.request().url().includes('7day')
+              ? rows(monday, day, 7)
+              : rows(monday, 60, route.request().url().includes('1hr') ? 1 : 5),
+          }),
         ),
     );
     const plot = () =>
@@ -259,6 +263,11 @@ describe('Explore', () => {
     expect(minutes.x).toEqual([monday - 30, monday + 4.5 * 60]);
     // below the times of a week stand its dates
     expect(minutes.height).toBeGreaterThan(week.height);
+    // the width of a bucket alone is unknown
+    await go(page, '#/explore/functions.invocation-stats?project=p&interval=1hr');
+    await page.locator('.result[data-query*="1hr"]').waitFor();
+    await drawn(page);
+    expect((await plot()).x).toEqual([monday - 30, monday + 30]);
   });
 });
 

@@ -40,6 +40,8 @@ const COLORS = 9;
 const HEIGHT = 190;
 const FOOT = 0.001;
 const LONG_SECONDS = 20 * 3600;
+/** of one bucket, whose width is unknown */
+const LONE_STEP_SECONDS = 60;
 /** uPlot's enums exist only as types, so their numbers are repeated here. */
 const LOGARITHMIC = { distr: 3 } as object as Pick<uPlot.Scale, 'distr'>;
 const RIGHT = { side: 1 } as object as Pick<uPlot.Axis, 'side'>;
@@ -186,7 +188,7 @@ function drawn(
 
 /** Returns what a plot takes from the times when it is made, so a plot of other times must be made anew. */
 function spacingOf(times: readonly number[]) {
-  const [first = 0, second = 0] = times;
+  const [first = 0, second = first + LONE_STEP_SECONDS] = times;
   return { step: second - first, isLong: (times.at(-1) ?? 0) - first > LONG_SECONDS, isSparse: times.length < 70 };
 }
 
@@ -202,7 +204,7 @@ function options(
   width: number,
   onIndex: (index: number | undefined) => void,
 ): uPlot.Options {
-  const { zone, isLogarithmic = false, height = HEIGHT } = props;
+  const { zone, isStacked = false, isLogarithmic = false, height = HEIGHT } = props;
   const style = getComputedStyle(document.documentElement);
   const variable = (name: string): string => style.getPropertyValue(`--${name}`).trim();
   const curves = drawn(props, hidden);
@@ -220,8 +222,12 @@ function options(
       // half a bucket on both sides, so the first and the last bar are complete
       x: {
         time: true,
-        range: (_u, min, max) =>
-          curves.some(({ curve }) => curve.shape === 'bar') ? [min - step / 2, max + step / 2] : [min, max],
+        range: (u, min, max) => {
+          // uPlot makes a span of years of a single time
+          const isAlone = u.data[0].length === 1;
+          const margin = isAlone || curves.some(({ curve }) => curve.shape === 'bar') ? step / 2 : 0;
+          return [min - margin, (isAlone ? min : max) + margin];
+        },
       },
       y: isLogarithmic
         ? { ...LOGARITHMIC, range: (_u, min, max) => [Math.max(FOOT, min / 2), Math.max(max * 2, 1)] }
@@ -244,7 +250,8 @@ function options(
         points: { show: curve.shape === 'line' && isSparse, size: 4 },
         ...(curve.shape === 'bar' && {
           fill: variable(colorClass(curve, index)),
-          paths: uPlot.paths.bars!({ size: [0.8, 60] }),
+          // without a stack a later bar is narrower, so it hides none
+          paths: uPlot.paths.bars!({ size: isStacked ? [0.8, 60] : [0.8 / (1 + index / 2), 60 / (1 + index / 2)] }),
         }),
       })),
     ],

@@ -80,6 +80,13 @@ describe('the chart of an answer', () => {
     });
   });
 
+  test('has its failures in red, but several kinds of them in colours of their own', () => {
+    const colorsOf = (row: object) =>
+      seriesOf([{ timestamp: '2026-03-01T09:00:00', ...row }])?.curves.map((c) => c.color);
+    expect(colorsOf({ count: 5, error_count: 1 })).toEqual([undefined, 'bad']);
+    expect(colorsOf({ client_errors: 5, server_errors: 1 })).toEqual([undefined, undefined]);
+  });
+
   test('stacks the parts of one whole, and shows buckets that the answer leaves out as 0', () => {
     const row = (timestamp: string, rest: number): Record<string, unknown> => ({
       timestamp,

@@ -44,12 +44,13 @@ export function seriesOf(rows: readonly Row[]): Answered | undefined {
   const valuesOf = (name: string): (number | null)[] =>
     rows.map((row) => (typeof row[name] === 'number' ? row[name] : null));
   const left = counts.length > 0 ? counts : others;
+  const bad = left.filter((name) => BAD.test(name));
   const curves: Curve[] = [
     ...left.map((name): Curve => ({
       label: name,
       values: valuesOf(name),
       shape: counts.length > 0 ? 'bar' : 'line',
-      ...(BAD.test(name) && { color: 'bad' as const }),
+      ...(bad.length === 1 && name === bad[0] && { color: 'bad' as const }),
     })),
     ...lines.map((name, i): Curve => ({
       label: name,
