@@ -58,6 +58,12 @@ export function timestamp(micros: number, zone: Zone): string {
   return `${y}-${pad(mo + 1)}-${pad(d)} ${pad(h)}:${pad(mi)}:${pad(s)}${fraction === '' ? '' : `.${fraction}`}`;
 }
 
+/** Returns the same for an instant in ISO 8601. */
+export const instant = (iso: string, zone: Zone): string => timestamp(Date.parse(iso) * 1000, zone);
+
+/** Returns the unix milliseconds of what a `datetime-local` field holds. NaN if it is empty. */
+export const pickedAt = (picked: string, zone: Zone): number => Date.parse(zone === 'utc' ? `${picked}Z` : picked);
+
 /** Returns hh:mm:ss of an instant in unix milliseconds, after its date if that is not today. */
 export function clock(ms: number, zone: Zone): string {
   const at = timestamp(ms * 1000, zone).slice(0, 19);

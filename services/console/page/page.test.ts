@@ -1,12 +1,15 @@
 import { describe, expect, test } from 'vitest';
+import { rules } from '../alerts.ts';
+import { sectionOf } from '../runbook.ts';
 import type { Status, SystemStatus } from '../wire.ts';
 import type { Entry } from './explore/events.ts';
 import { Digits, parseExactly } from './explore/json.ts';
 import { nextPage, withoutShown } from './explore/paging.ts';
 import { seriesOf, withEmptyBuckets } from './explore/series.ts';
-import { clock, duration, isoMicros, outcomeText, timestamp } from './format.ts';
+import { clock, duration, instant, isoMicros, outcomeText, pickedAt, timestamp } from './format.ts';
 import { mergeStatus } from './live.ts';
 import { hexDump, textOf } from './operate/octets.ts';
+import { blocksOf } from './overview/alerts.ts';
 import { addressOf, readPlace } from './route.ts';
 
 describe('pages of entries', () => {
@@ -210,6 +213,38 @@ test('times are told to the microsecond', () => {
     '12 min',
     '0 ms',
   ]);
+});
+
+test('an instant is told, and a picked one read, in the zone of the page', () => {
+  const iso = '2026-03-01T08:59:59Z';
+  expect(instant(iso, 'utc')).toBe('2026-03-01 08:59:59');
+  expect(instant(iso, 'local')).toBe(timestamp(Date.parse(iso) * 1000, 'local'));
+  expect(pickedAt('2026-03-01T08:59:59', 'utc')).toBe(Date.parse(iso));
+  expect(pickedAt('2026-03-01T08:59:59', 'local')).toBe(new Date(2026, 2, 1, 8, 59, 59).getTime());
+  expect([pickedAt('', 'utc'), pickedAt('', 'local')]).toEqual([Number.NaN, Number.NaN]);
+});
+
+describe('a section of the runbook', () => {
+  test('keeps its lists and blocks; links are their texts, and a wrapped sentence is one line', () => {
+    const text =
+      'Page: `x`.\nA sentence [that\ngoes](a.md#b) on:\n1. First `ls`,\n   then.\n   ```\n   SELECT 1\n   ```\n   End.\n2. Second.';
+    expect(blocksOf(text)).toEqual([
+      { text: 'Page: `x`.\nA sentence that goes on:\n1. First `ls`, then.', isCode: false },
+      { text: 'SELECT 1', isCode: true },
+      { text: 'End.\n2. Second.', isCode: false },
+    ]);
+  });
+
+  test.each(rules.map((r) => r.alert))(
+    '%s shows no markup of a link or block, and points at nothing below it',
+    (alert) => {
+      const blocks = blocksOf(sectionOf(alert)!);
+      for (const { text, isCode } of blocks) {
+        expect(text).not.toMatch(/```|\]\(|\bbelow\)?[.:]/);
+        expect(isCode || text.split('`').length % 2 === 1, text).toBe(true);
+      }
+    },
+  );
 });
 
 test('a time of another day has its date', () => {

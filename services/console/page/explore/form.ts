@@ -1,5 +1,5 @@
 import { useEffect, useState } from 'preact/hooks';
-import { isoMicros, timestamp, type Zone } from '../format.ts';
+import { isoMicros, pickedAt, timestamp, type Zone } from '../format.ts';
 import { html, onValue, type View } from '../html.ts';
 import type { Mistake } from '../api.ts';
 import type { Endpoint, Parameter } from './specification.ts';
@@ -93,7 +93,7 @@ function Picker({ id, name, value, zone, onInput }: PickerProps): View {
   const ms = value === '' ? Number.NaN : Date.parse(/Z|[+-]\d\d:?\d\d$/i.test(value) ? value : `${value}Z`);
   const chosen = Number.isNaN(ms) ? '' : timestamp(Math.floor(ms / 1000) * 1e6, zone).replace(' ', 'T');
   const pick = (picked: string): void => {
-    const at = picked === '' ? Number.NaN : Date.parse(zone === 'utc' ? `${picked}Z` : picked);
+    const at = pickedAt(picked, zone);
     onInput(Number.isNaN(at) ? '' : isoMicros(at * 1000));
   };
   return html`<div class="picker">

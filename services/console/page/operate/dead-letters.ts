@@ -1,7 +1,7 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { DeadLetterPage, DeadLetterRow, DeadLetterTotal, ReplayResult } from '../../wire.ts';
 import { runCommand } from '../api.ts';
-import { outcomeText, type Zone } from '../format.ts';
+import { instant, outcomeText, type Zone } from '../format.ts';
 import { html, onValue, type View } from '../html.ts';
 import { Empty, Failure, Table, useWork, type Column } from '../parts.ts';
 import { addressOf, go, type Place } from '../route.ts';
@@ -67,7 +67,7 @@ export function DeadLetters({ place, zone, totals }: Props): View {
         label="Dead letters"
         rows=${rows}
         rowKey=${(l: DeadLetterRow) => `${l.topic} ${l.incarnation} ${l.partition} ${l.offset}`}
-        columns=${columnsOf(setShown)}
+        columns=${columnsOf(zone, setShown)}
       />`
     }
     ${rows.length === 0 && !isBusy && error === undefined && totals?.length !== 0 && html`<${Empty} title="No dead letter matches." />`}
@@ -76,7 +76,7 @@ export function DeadLetters({ place, zone, totals }: Props): View {
     ${shown !== undefined && html`<${Letter} letter=${shown} zone=${zone} onClose=${() => setShown(undefined)} onReplayed=${reload} />`}`;
 }
 
-function columnsOf(onOpen: (letter: DeadLetterRow) => void): Column<DeadLetterRow>[] {
+function columnsOf(zone: Zone, onOpen: (letter: DeadLetterRow) => void): Column<DeadLetterRow>[] {
   return [
     { name: 'Topic', cell: (l) => l.topic },
     { name: 'Partition', isNumber: true, cell: (l) => l.partition },
@@ -87,7 +87,7 @@ function columnsOf(onOpen: (letter: DeadLetterRow) => void): Column<DeadLetterRo
     },
     {
       name: 'Replayed',
-      cell: (l) => (l.replayed_at === null ? 'no' : l.replayed_at.replace('T', ' ')),
+      cell: (l) => (l.replayed_at === null ? 'no' : instant(l.replayed_at, zone)),
     },
     {
       name: '',

@@ -1,7 +1,7 @@
 import { useEffect, useState } from 'preact/hooks';
 import type { DeadLetterBytes, DeadLetterRow, ReplayResult } from '../../wire.ts';
 import { runCommand } from '../api.ts';
-import { bytes, outcomeText, timestamp, type Zone } from '../format.ts';
+import { bytes, instant, outcomeText, type Zone } from '../format.ts';
 import { html, type View } from '../html.ts';
 import { Copy, Dialog, Failure, useWork } from '../parts.ts';
 import { hexDump, textOf } from './octets.ts';
@@ -37,11 +37,11 @@ export function Letter({ letter, zone, onClose, onReplayed }: Props): View {
       <dt>Reason</dt>
       <dd><code>${letter.reason}</code> ${letter.detail}</dd>
       <dt>Replayed</dt>
-      <dd>${letter.replayed_at ?? 'no'}</dd>
+      <dd>${letter.replayed_at === null ? 'no' : instant(letter.replayed_at, zone)}</dd>
       ${
         content !== undefined &&
         html`<dt>Kafka's time</dt>
-          <dd>${content.record_time === null ? 'none' : timestamp(Date.parse(content.record_time) * 1000, zone)}</dd>
+          <dd>${content.record_time === null ? 'none' : instant(content.record_time, zone)}</dd>
           <dt>Key</dt>
           <dd>
             ${content.key_base64 === null ? html`<span class="quiet">none</span>` : html`<code>${shortText(content.key_base64)}</code>`}

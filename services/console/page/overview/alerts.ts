@@ -32,7 +32,7 @@ export function Alerts({ alerts }: { readonly alerts: readonly AlertStatus[] }):
             alert.runbook !== undefined &&
             html`<details open=${alert.state === 'firing'}>
               <summary>What to do</summary>
-              <p>${inline(alert.runbook)}</p>
+              <div class="todo">${markdown(alert.runbook)}</div>
             </details>`
           }
         </article>`,
@@ -48,7 +48,19 @@ export function Alerts({ alerts }: { readonly alerts: readonly AlertStatus[] }):
   </section>`;
 }
 
-/** Renders the runbook's Markdown as far as it is used there: code. */
-function inline(text: string): View {
-  return text.split('`').map((part, i) => (i % 2 === 1 ? html`<code>${part}</code>` : part));
+/** Renders the runbook's Markdown as far as it is used there: lines, lists, code, and links as their texts. */
+function markdown(text: string): View {
+  return blocksOf(text).map(({ text: block, isCode }) => {
+    if (isCode) return html`<pre tabindex="0">${block}</pre>`;
+    return block.split('`').map((part, i) => (i % 2 === 1 ? html`<code>${part}</code>` : part));
+  });
+}
+
+/** Returns the fenced blocks of a text, which stand in its lists, and what is between them. A sentence is one line. */
+export function blocksOf(text: string): { readonly text: string; readonly isCode: boolean }[] {
+  return text.split(/^ *```\n?/m).map((block, i) => {
+    if (i % 2 === 1) return { text: block.replaceAll(/^ {3}/gm, '').trimEnd(), isCode: true };
+    const plain = block.replaceAll(/\[([^\]]+)\]\([^)]+\)/g, '$1');
+    return { text: plain.replaceAll(/([^.:\n])\n(?!- |\d+\. |\n) */g, '$1 ').trim(), isCode: false };
+  });
 }
