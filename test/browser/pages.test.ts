@@ -183,7 +183,7 @@ describe('Explore', () => {
     expect(values).toContain(row!['event_message']);
     expect(values).toContain('12345678901234567890');
     expect(await page.locator('.tree .leaf').allTextContents()).toContain(`value ${ODD}`);
-    expect(await page.title()).toBe('sluice');
+    expect(await page.title()).toBe('Explore – sluice');
     expect(await page.locator('main script, main img').count()).toBe(0);
     expect(errors).toEqual([]);
   });
@@ -284,18 +284,21 @@ test('an open page asks for the whole hour once a minute', async () => {
 });
 
 test('a key limited to an endpoint and a project sees what it may, and is told what it may not', async () => {
+  const name = `limited ${'w'.repeat(170)}`;
   const made = await send(service.address, '/api/keys', {
     method: 'POST',
     headers: { 'x-api-key': API_KEY },
-    body: JSON.stringify({ name: 'limited', scopes: ['query:logs.all'], projects: [PROJECT] }),
+    body: JSON.stringify({ name, scopes: ['query:logs.all'], projects: [PROJECT] }),
   });
   const { key } = JSON.parse(made.text) as { key: string };
   const { page } = await open('#/overview', { key });
-  await page.getByText('Your key limited is limited to projects.').waitFor();
+  await page.getByText(`Your key ${name} is limited to projects.`).waitFor();
+  await expectFits(page);
   expect(await page.locator('.charts, .tiles').count()).toBe(0);
   for (const hash of ['#/dead-letters', '#/keys']) {
     await page.goto(`${service.address}/${hash}`);
-    await page.getByText('This page needs a key with the scope admin. Your key limited has query:logs.all.').waitFor();
+    await page.getByText(`This page needs a key with the scope admin. Your key ${name} has query:logs.all.`).waitFor();
+    await expectFits(page);
   }
   await page.goto(`${service.address}/#/explore/logs.all?project=${PROJECT}`);
   await page.locator('.events > li').first().waitFor();

@@ -190,6 +190,29 @@ describe('a dialog', () => {
   });
 });
 
+test('a new key: a mistake is told once, at its field, and its end is read in the zone of the page', async () => {
+  const { page } = await open('#/keys');
+  await page.getByText('New key').click();
+  await page.getByRole('button', { name: 'UTC', exact: true }).click();
+  await page.getByLabel('Name').fill('ends');
+  await page.getByLabel('Expires (UTC)').fill('2099-03-01T10:00');
+  await page.getByLabel('query', { exact: true }).click();
+  await page.getByRole('button', { name: 'Make the key' }).click();
+  const told = page.getByText('must have at least one of');
+  await told.waitFor();
+  expect(await told.count()).toBe(1);
+  const wrong = page.locator('.create [aria-invalid="true"]').first();
+  expect(await page.locator(`#${await wrong.getAttribute('aria-describedby')}`).textContent()).toContain(
+    'at least one',
+  );
+  await page.getByLabel('query', { exact: true }).click();
+  const asked = page.waitForRequest((request) => request.method() === 'POST' && request.url().endsWith('/api/keys'));
+  await page.getByRole('button', { name: 'Make the key' }).click();
+  expect((await asked).postDataJSON()).toMatchObject({ scopes: ['query'], expires_at: '2099-03-01T10:00:00.000Z' });
+  await page.locator('#made-key').waitFor();
+  expect(await page.locator('.create [aria-invalid]').count()).toBe(0);
+});
+
 describe('Explore', () => {
   test('reads the endpoints again if that failed', async () => {
     const { page } = await open('#/explore', { key: API_KEY }, (fresh) =>

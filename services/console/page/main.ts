@@ -1,7 +1,7 @@
 // oxlint-disable-next-line import/no-unassigned-import -- it must run before the others load
 import './locale.ts';
 import { render, type ComponentChild } from 'preact';
-import { useCallback, useState } from 'preact/hooks';
+import { useCallback, useEffect, useState } from 'preact/hooks';
 import type { Status } from '../wire.ts';
 import { hasStorage, session } from './api.ts';
 import { Explore } from './explore/explore.ts';
@@ -20,6 +20,7 @@ const PAGES = [
   ['dead-letters', 'Dead letters'],
   ['keys', 'Keys'],
 ] as const;
+const nameOf = ({ page }: Place): string | undefined => PAGES.find(([of]) => of === page)?.[1];
 const ZONE = 'sluice.zone';
 
 function App({ message: first }: { readonly message: string | undefined }): View {
@@ -33,6 +34,10 @@ function App({ message: first }: { readonly message: string | undefined }): View
   }, []);
   const { status, connection, dismiss } = useLive(isSignedIn, onRefused);
   const place = usePlace();
+  const name = isSignedIn ? nameOf(place) : undefined;
+  useEffect(() => {
+    document.title = name === undefined ? 'sluice' : `${name} – sluice`;
+  }, [name]);
   if (!isSignedIn)
     return html`<${SignIn}
       message=${message}
@@ -87,7 +92,7 @@ interface PageProps {
 
 function Page({ status, place, zone }: PageProps): View {
   const { key, system } = status;
-  const name = PAGES.find(([page]) => page === place.page)?.[1];
+  const name = nameOf(place);
   if (name === undefined)
     return html`<h1>There is no such page.</h1>
       <p><a href=${addressOf('overview')}>Overview</a></p>`;

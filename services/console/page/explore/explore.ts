@@ -97,7 +97,7 @@ function Asked({ endpoint, place, zone }: AskedProps): View {
     />
     ${error !== undefined && html`<${Failure} error=${error} />`}
     ${error === undefined && shown !== undefined && html`<${Result} endpoint=${endpoint} shown=${shown} place=${place} zone=${zone} />`}
-    ${error === undefined && shown === undefined && !isBusy && html`<${Empty} title="Nothing asked yet.">${isComplete ? '' : 'Fill in the required parameters. The busiest project of npm run demo is in the text that npm start prints.'}<//>`}`;
+    ${error === undefined && shown === undefined && !isBusy && html`<${Empty} title="Nothing asked yet.">${isComplete ? '' : 'Fill in the required parameters. The busiest project of npm run demo is in the first line of npm run demo.'}<//>`}`;
 }
 
 const LIMIT = 'limit';
@@ -115,7 +115,7 @@ function Result({ endpoint, shown, place, zone }: AskedProps & { readonly shown:
       <li><b>${rows.length.toLocaleString('en')}</b> ${rows.length === 1 ? 'row' : 'rows'}</li>
       <li><b>${duration(answer.ms)}</b></li>
       <li><b>${bytes(new TextEncoder().encode(answer.text).length)}</b></li>
-      ${cache !== null && cache !== 'none' && html`<li>cache <b class="cache">${cache}</b></li>`}${age !== null && html`<li>age <b class="age">${duration(Number(age) * 1000)}</b></li>`}
+      ${cache !== null && cache !== 'none' && html`<li>cache <b class="cache">${cache}</b></li>`}${age !== null && html`<li>age <b class="age">${age === '0' ? '<1 s' : duration(Number(age) * 1000)}</b></li>`}
       ${answer.headers.get('x-result-truncated') === 'true' && html`<li class="bad">cut at its largest number of rows</li>`}
     </ul>
     <div class="curl"><code>${curl}</code><${Copy} text=${curl} label="Copy" /></div>

@@ -1,6 +1,6 @@
 import { useEffect, useState } from 'preact/hooks';
 import { callJson, call, CallError, runCommand } from '../api.ts';
-import { timestamp, type Zone } from '../format.ts';
+import { instant, pickedAt, type Zone } from '../format.ts';
 import { html, onValue, type View } from '../html.ts';
 import { Copy, Dialog, Empty, Failure, Table, TextField, useFilter, useWork, type Column } from '../parts.ts';
 import { endpointsOf, type Specification } from '../explore/specification.ts';
@@ -51,7 +51,7 @@ export function Keys({ zone }: { readonly zone: Zone }): View {
       A key is shown once, when it is made: the service keeps only its hash. The first admin key is not listed; it is
       API_KEY, or stands in the data folder.
     </p>
-    <${Create} endpoints=${endpoints} onMade=${onMade} />
+    <${Create} endpoints=${endpoints} zone=${zone} onMade=${onMade} />
     ${loading.error !== undefined && html`<${Failure} error=${loading.error} />`}
     ${keys !== undefined && keys.length === 0 && html`<${Empty} title="No keys yet.">Make one for each dashboard or service that calls the endpoints.<//>`}
     ${
@@ -85,7 +85,7 @@ function columnsOf(zone: Zone, onAsk: (asked: Asked) => void): Column<ListedKey>
   const when = (iso: string | null, none: string): View =>
     iso === null
       ? html`<span class="quiet">${none}</span>`
-      : html`<span class="when">${timestamp(Date.parse(iso) * 1000, zone).slice(0, 19)}</span>`;
+      : html`<span class="when">${instant(iso, zone).slice(0, 19)}</span>`;
   return [
     { name: 'Name', cell: (k) => html`<span title=${k.id}>${k.name}</span>` },
     { name: 'Scopes', cell: (k) => k.scopes.map((s) => html`<code>${s}</code> `) },
@@ -113,11 +113,15 @@ function columnsOf(zone: Zone, onAsk: (asked: Asked) => void): Column<ListedKey>
   ];
 }
 
+const FIELDS = ['name', 'scopes', 'projects', 'expires_at'];
+
 function Create({
   endpoints,
+  zone,
   onMade,
 }: {
   readonly endpoints: readonly string[];
+  readonly zone: Zone;
   readonly onMade: (key: CreatedKey) => void;
 }): View {
   const [name, setName] = useState('');
@@ -125,14 +129,26 @@ function Create({
   const [projects, setProjects] = useState('');
   const [expires, setExpires] = useState('');
   const work = useWork();
-  const mistakeOf = (parameter: string): string | undefined =>
-    work.error instanceof CallError ? work.error.mistakes.find((m) => m.parameter === parameter)?.message : undefined;
+  const mistakes = work.error instanceof CallError ? work.error.mistakes : [];
+  const mistakeOf = (parameter: string): string =>
+    mistakes
+      .filter((m) => m.parameter === parameter)
+      .map((m) => m.message)
+      .join('; ');
+  const tied = (parameter: string) => ({
+    'aria-invalid': mistakeOf(parameter) === '' ? undefined : 'true',
+    'aria-describedby': `new-${parameter}-note`,
+  });
+  const note = (parameter: string, otherwise = ''): View =>
+    html`<small id=${`new-${parameter}-note`}
+      >${mistakeOf(parameter) === '' ? otherwise : html`<span class="bad" role="alert">${mistakeOf(parameter)}</span>`}</small
+    >`;
   const toggle = (scope: string): void =>
     setScopes((before) => (before.includes(scope) ? before.filter((s) => s !== scope) : [...before, scope]));
   const onSubmit = (event: Event): void => {
     event.preventDefault();
     void work.run(async () => {
-      const at = expires === '' ? null : new Date(expires).toISOString();
+      const at = expires === '' ? null : new Date(pickedAt(expires, zone)).toISOString();
       const made = await callJson<CreatedKey>('/api/keys', {
         method: 'POST',
         body: { name, scopes, projects: projects.split(/[\s,]+/).filter((p) => p !== ''), expires_at: at },
@@ -146,28 +162,25 @@ function Create({
   return html`<details class="panel create">
     <summary>New key</summary>
     <form class="form" onSubmit=${onSubmit}>
-      <${TextField} id="new-name" label="Name" required maxlength="200" autocomplete="off" value=${name} onText=${setName}
-        ><small class="bad">${mistakeOf('name')}</small><//
+      <${TextField} id="new-name" label="Name" required maxlength="200" autocomplete="off" value=${name} onText=${setName} ...${tied('name')}
+        >${note('name')}<//
       >
       <fieldset class="field">
         <legend>Scopes</legend>
-        ${['query', 'ingest', 'admin', ...endpoints.map((e) => `query:${e}`)].map((scope) => html`<label class="check"><input type="checkbox" checked=${scopes.includes(scope)} onChange=${() => toggle(scope)} /> <code>${scope}</code></label>`)}<small
-          class="bad"
-          >${mistakeOf('scopes')}</small
-        >
+        ${['query', 'ingest', 'admin', ...endpoints.map((e) => `query:${e}`)].map((scope) => html`<label class="check"><input type="checkbox" checked=${scopes.includes(scope)} onChange=${() => toggle(scope)} ...${tied('scopes')} /> <code>${scope}</code></label>`)}${note('scopes')}
       </fieldset>
-      <${TextField} id="new-projects" label="Projects" autocomplete="off" placeholder="all" value=${projects} onText=${setProjects}
-        ><small>${mistakeOf('projects') ?? 'References, separated by commas. None: the key sees all projects.'}</small><//
+      <${TextField} id="new-projects" label="Projects" autocomplete="off" placeholder="all" value=${projects} onText=${setProjects} ...${tied('projects')}
+        >${note('projects', 'References, separated by commas. None: the key sees all projects.')}<//
       >
-      <${TextField} id="new-expires" label="Expires (local time)" type="datetime-local" value=${expires} onText=${setExpires}
-        ><small>${mistakeOf('expires_at') ?? 'Empty: never.'}</small><//
+      <${TextField} id="new-expires" label=${`Expires (${zone === 'utc' ? 'UTC' : 'local time'})`} type="datetime-local" value=${expires} onText=${setExpires} ...${tied('expires_at')}
+        >${note('expires_at', 'Empty: never.')}<//
       >
       <div class="actions">
         <button type="submit" class="primary" disabled=${work.isBusy}>
           ${work.isBusy ? 'Making…' : 'Make the key'}
         </button>
       </div>
-      ${work.error !== undefined && html`<${Failure} error=${work.error} />`}
+      ${work.error !== undefined && !mistakes.some((m) => FIELDS.includes(m.parameter ?? '')) && html`<${Failure} error=${work.error} />`}
     </form>
   </details>`;
 }

@@ -123,7 +123,7 @@ function Traffic({ system, status, zone, shown }: { readonly system: SystemStatu
       title="Events"
       unit="per second, by topic"
       curves=${system.topics.map((t) => ({ label: t.topic, shape: 'line', values: perSecond(t.events.slice(-shown), status.step_seconds) }))}
-      empty="No topic had events in the last hour. npm run demo sends some."
+      empty="No topic had events in the last hour. On your own laptop, npm run demo sends some."
     />
     <${Chart}
       ...${common}
