@@ -204,15 +204,15 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
       for (const of of new Set((['raw', 'rollup1m', 'rollup1h'] as const).flatMap(tables.rows).map((r) => r.period)))
         if (!(await build(of, begun))) refused.push(of);
     },
-    /** Periods whose build was refused when all were compared last: raw holds rows of a batch that the ledger lacks. */
+    /** Periods whose build was refused when all were compared last: raw holds rows beyond the ledger's end. */
     get refused() {
       return refused;
     },
   };
 
   /**
-   * A period's rollups made from raw and swapped in, if the ledger has the batch of every row, as unfinished_batches.sql
-   * looks for it: by its last offset.
+   * A period's rollups made from raw and swapped in, if the ledger has reached the batch of every row
+   * (unfinished_batches.sql).
    */
   async function build(of: number, begun: number): Promise<boolean> {
     if (life !== begun) return false;
@@ -220,12 +220,13 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
     await world.hop('repair');
     if (life !== begun) return false;
     const rows = tables.rows('raw').filter((r) => r.period === of);
-    // nobody finishes what an owner sent too late for a life of the topic that is over
-    const isOver = ({ event, incarnation }: Row): boolean =>
-      incarnation < (ledgerEnd(event.partition)?.incarnation ?? 0);
-    const isRecorded = ({ event, incarnation, batchLast }: Row): boolean =>
-      ledger.some((b) => b.partition === event.partition && b.incarnation === incarnation && b.last === batchLast);
-    if (rows.some((r) => !isRecorded(r) && !isOver(r))) return false;
+    const isUnfinished = ({ event, incarnation, batchLast }: Row): boolean => {
+      const end = ledgerEnd(event.partition);
+      return (
+        end === undefined || incarnation > end.incarnation || (incarnation === end.incarnation && batchLast > end.last)
+      );
+    };
+    if (rows.some(isUnfinished)) return false;
     await world.hop('repair');
     if (life !== begun || countIn(of) !== rows.length) return false;
     tables.replaceRollups(of, rows);

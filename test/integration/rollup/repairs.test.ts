@@ -129,16 +129,17 @@ describe('repairs', { timeout: 240_000 }, () => {
 
   // a request of a former owner that reaches raw when nobody finishes its batch any more
   test.each([
-    ['a batch that the ledger has without them: Kafka had lost their records', 0, 3],
-    ['a life of the topic that is over', 1, 0],
-  ])('a period is built with rows that came too late for %s', async (_, incarnation, first) => {
+    ['a batch that the ledger has without them: Kafka had lost their records', 0, 3, 3],
+    ['a batch that the ledger has passed over: its announcement was lost too', 0, 4, 5],
+    ['a life of the topic that is over', 1, 0, 0],
+  ])('a period is built with rows that came too late for %s', async (_, incarnation, first, ledgerLast) => {
     const late = world.announce('edge_logs', eventsOf(4));
-    const { partition, last } = late;
+    const { partition } = late;
     await insertWithoutView(late);
     await ask(today(), today(), today() + DAY);
     expect(await repairOpen(world.context)).toBe(1);
     await world.clickhouse.execute({
-      sql: `INSERT INTO batches (topic, incarnation, partition, first, last, source, dead_lettered) VALUES ('edge_logs', ${incarnation}, ${partition}, ${first}, ${first === 0 ? 0 : last}, 'edge_logs', 1)`,
+      sql: `INSERT INTO batches (topic, incarnation, partition, first, last, source, dead_lettered) VALUES ('edge_logs', ${incarnation}, ${partition}, ${first}, ${ledgerLast}, 'edge_logs', 1)`,
     });
     expect(await repairOpen(world.context)).toBe(0);
     expect(await held()).toEqual([4, 4, 4]);

@@ -1,5 +1,5 @@
--- Batches with rows in a period that the ledger lacks, and replays of dead letters with a row in it that are not done: their views may still be filled.
--- A batch of a finished incarnation does not count: nobody completes what a former owner sent too late.
+-- Batches with rows in a period that the ledger has not reached yet, and replays of dead letters with a row in it that are not done: their views may still
+-- be filled. A batch that the ledger has passed over does not count: nobody completes what a former owner sent too late.
 -- Parameters: source (the raw table), period (unix seconds). At most 100 rows of each kind.
 WITH held AS
 (
@@ -7,21 +7,16 @@ WITH held AS
     FROM {source:Identifier}
     WHERE period = toDateTime({period:UInt32}, 'UTC')
 )
-SELECT topic, incarnation, partition, last
+SELECT held.topic AS topic, held.incarnation AS incarnation, held.partition AS partition, held.last AS last
 FROM held
-WHERE (topic, incarnation, partition, last) NOT IN
+LEFT JOIN
 (
-    SELECT topic, incarnation, partition, last
+    SELECT topic, partition, true AS is_known, max((incarnation, last)) AS ledger_end
     FROM batches
-    WHERE (topic, incarnation, partition, last) IN (SELECT topic, incarnation, partition, last FROM held)
-)
-    AND (topic, partition, incarnation) NOT IN
-    (
-        SELECT held.topic, held.partition, held.incarnation
-        FROM held
-        INNER JOIN (SELECT topic, partition, max(incarnation) AS present FROM batches GROUP BY topic, partition) AS lives USING (topic, partition)
-        WHERE held.incarnation < lives.present
-    )
+    WHERE topic IN (SELECT topic FROM held)
+    GROUP BY topic, partition
+) AS ends USING (topic, partition)
+WHERE NOT is_known OR (held.incarnation, held.last) > ledger_end
 LIMIT 100
 UNION ALL
 SELECT kafka_topic, kafka_incarnation, kafka_partition, kafka_offset
