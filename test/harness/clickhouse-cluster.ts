@@ -13,7 +13,7 @@ interface NodePorts {
   readonly interserver: number;
 }
 
-export interface ClusterNode {
+interface ClusterNode {
   server: TestServer;
   readonly shard: string;
   readonly replica: string;

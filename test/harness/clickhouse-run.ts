@@ -8,7 +8,7 @@ import type { ServerVersion } from './clickhouse-library.ts';
 export type Run = 'embedded' | typeof PAIR | typeof SHARDS | `${ServerVersion} ${Profile}`;
 
 /** Two replicas of one shard (clickhouse-cluster.ts). */
-export const PAIR = '25.8 pair';
+const PAIR = '25.8 pair';
 /** Two shards of one replica each. */
 export const SHARDS = '25.8 shards';
 /** Their shape. */

@@ -6,7 +6,7 @@ import { connect, createServer, type Socket } from 'node:net';
 export const RELAY_HOST = '127.0.0.2';
 
 /** Hands on every connection to the same port of 127.0.0.1. */
-export interface Relay {
+interface Relay {
   /**
    * From now on nothing passes between this process and the server, in either direction, as if the cable were cut.
    * Neither side is told: its connections stay open and get no answer.

@@ -103,7 +103,7 @@ export interface Reply {
 }
 
 export type Row = Record<string, unknown>;
-export interface ErrorBody {
+interface ErrorBody {
   readonly code: string;
   readonly message: string;
   readonly status: number;
