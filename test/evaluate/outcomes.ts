@@ -38,6 +38,8 @@ export interface Outcome {
   readonly reason?: string;
   /** record time, key, headers and bytes as hex: of a dead letter all, of a row the bytes */
   readonly kept: { readonly [column: string]: unknown };
+  /** the batch that it belongs to: where it stands, and when and by which rules it was evaluated */
+  readonly batch: { readonly [column: string]: unknown };
 }
 
 /** raw-rows.ts leaves more projects, or ids of one time, as they are. */
@@ -84,25 +86,32 @@ export function outcomesOf(
   const stored = rows.order.length === 0 ? [] : readNative(rawInsert([rows]).pieces);
   expectSorted(stored);
   for (const row of stored) {
-    const { message, kafka_topic: _, kafka_offset: offset, ...columns } = row;
-    const readable = Object.entries(columns).map(([name, value]) => [name, readableOf(value)]);
-    add(offset as bigint, { row: Object.fromEntries(readable), kept: { value: brief(hex(message as Buffer)) } });
+    const { message, kafka_offset: offset, ...columns } = row;
+    const readable = Object.fromEntries(Object.entries(columns).map(([name, value]) => [name, readableOf(value)]));
+    add(offset as bigint, { ...splitBatch(readable), kept: { value: brief(hex(message as Buffer)) } });
   }
   const letter = new RowBinaryReader(deadLetters);
   while (!letter.isAtEnd) {
     if (letter.text() !== source) throw new Error('a dead letter of another source');
-    letter.text();
-    letter.bytes(4 + 4);
+    const kafka_topic = letter.text();
+    const [kafka_incarnation, kafka_partition] = [letter.uint32(), letter.uint32()];
     const offset = letter.int64();
-    letter.bytes(8 + 8 + 2);
+    const [batch_last, evaluated_at] = [String(letter.int64()), String(letter.int64())];
+    const batch = { kafka_topic, kafka_incarnation, kafka_partition, batch_last, evaluated_at, rules: letter.uint16() };
     const record_time = String(letter.int64());
     const reason = letter.text();
     letter.text();
     const key = letter.nullable(() => hex(letter.string()));
     const headers = letter.array(() => [letter.text(), letter.nullable(() => hex(letter.string()))]);
-    add(offset, { reason, kept: { value: brief(hex(letter.string())), key, headers, record_time } });
+    add(offset, { reason, kept: { value: brief(hex(letter.string())), key, headers, record_time }, batch });
   }
   return outcomes;
+}
+
+/** Takes the columns of the batch out of those of a row. */
+export function splitBatch(columns: Readonly<Record<string, unknown>>): Pick<Outcome, 'row' | 'batch'> {
+  const { kafka_topic, kafka_incarnation, kafka_partition, batch_last, evaluated_at, rules, ...row } = columns;
+  return { row, batch: { kafka_topic, kafka_incarnation, kafka_partition, batch_last, evaluated_at, rules } };
 }
 
 /** Throws unless the rows are in the order of their table's sorting key. Of many rows some may stay as they are. */
@@ -134,16 +143,24 @@ export function expectedOutcomes(source: SourceName, topic: string, contents: re
     retentionDays: RULES.retentionDays,
     maxEventBytes: RULES.maxEventBytes,
   };
+  const batch = {
+    kafka_topic: topic,
+    kafka_incarnation: INCARNATION,
+    kafka_partition: PARTITION,
+    batch_last: String(contents.length - 1),
+    evaluated_at: String(EVALUATED_AT),
+    rules: RULES_VERSION,
+  };
   return new Map(
     recordsOf(contents).flatMap((record) => {
       if (record.value === null) return [];
       const fate = fateOf({ value: record.value, recordTime: record.time, offset: record.offset }, place);
-      return [[record.offset, outcomeOf(fate, record, contents.length - 1)] as const];
+      return [[record.offset, { ...outcomeOf(fate, record), batch }] as const];
     }),
   );
 }
 
-function outcomeOf(fate: Fate, record: KafkaRecord, last: number): Outcome {
+function outcomeOf(fate: Fate, record: KafkaRecord): Omit<Outcome, 'batch'> {
   if ('reason' in fate) {
     return {
       reason: fate.reason,
@@ -158,16 +175,7 @@ function outcomeOf(fate: Fate, record: KafkaRecord, last: number): Outcome {
   const { hot, ...row } = fate.row;
   const sorted = 'refs' in hot ? { ...hot, refs: (hot['refs'] as string[]).toSorted() } : hot;
   return {
-    row: {
-      ...row,
-      ...sorted,
-      kafka_partition: PARTITION,
-      kafka_incarnation: INCARNATION,
-      batch_last: String(last),
-      evaluated_at: String(EVALUATED_AT),
-      rules: RULES_VERSION,
-      period: periodOf(row.timestamp),
-    },
+    row: { ...row, ...sorted, period: periodOf(row.timestamp) },
     kept: { value: brief(hex(record.value)) },
   };
 }
