@@ -166,7 +166,8 @@ describe('history', { timeout: 240_000 }, () => {
     const strange = async (): Promise<void> => {
       for (const at of [world.now + ms, floorTo((world.now + ms) / 1000, DAY) * 1000 + 3_600_000])
         await world.send('edge_logs', eventsOf(3, at), { evaluatedAt: world.now + ms, partition: 1 });
-      await request(2, { evaluatedAt: world.now + ms });
+      // ingest refuses what is more than an hour ahead of its clock
+      if (ms >= -3_600_000) await request(2, { evaluatedAt: world.now + ms });
     };
     const whole = async (): Promise<number[]> =>
       (

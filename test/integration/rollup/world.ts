@@ -5,14 +5,16 @@ import { openClickHouse } from '../../../common/clickhouse/open.ts';
 import { readSettings, type Settings } from '../../../common/config/settings.ts';
 import { createRegistry, type Registry } from '../../../common/metrics.ts';
 import type { SourceName } from '../../../common/sources.ts';
-import { RowBinary } from '../../../services/ingest/evaluate/row-binary.ts';
+import { evaluateBatch, RULES_VERSION } from '../../../services/ingest/evaluate/evaluate.ts';
+import { lastRawInsert, type RawRows } from '../../../services/ingest/evaluate/raw-rows.ts';
 import { statementFor } from '../../../services/query/statement/branches.ts';
 import { BUILT_IN, readDefinitions } from '../../../services/query/definition/definition-files.ts';
 import { readParams } from '../../../services/query/definition/params.ts';
 import { renderBody, RESULT_FORMAT, RESULT_SETTINGS } from '../../../services/query/render/render.ts';
-import { DAY, floorTo, HOUR, type Context } from '../../../services/rollup/period/context.ts';
+import type { Context } from '../../../services/rollup/period/context.ts';
 import { createRollupMetrics } from '../../../services/rollup/period/metrics.ts';
 import { newestPeriod } from '../../../services/rollup/period/periods.ts';
+import { testDecoder } from '../../harness/avro.ts';
 import { openTestClickHouse, testLogger } from '../../harness/clickhouse.ts';
 
 /** Migrations that make rollups: a database can be filled before there are any. */
@@ -92,6 +94,15 @@ export const unreadable = (): ClickHouseError =>
 
 const BASE_MICROS = 1000;
 
+/** No test is about retention as ingest judges it: events may be ten years old. */
+const RULES = {
+  version: RULES_VERSION,
+  retentionDays: 3_650,
+  maxEventBytes: 8 * 1024 * 1024,
+  rawAvro: false,
+  schemaIds: [],
+} as const;
+
 /** A step of a plan as the engine tells it; of a reading, its indexes in the order in which they are used. */
 interface PlanNode {
   readonly Description?: string;
@@ -168,28 +179,38 @@ export async function openWorld({
       const first = offsets.get(key) ?? 0;
       const last = first + events.length - 1;
       offsets.set(key, last + 1);
-      const rowsOf = events.map((json, i) => rowOf(source, json, { partition, offset: first + i, last, evaluatedAt }));
+      const records = events.map((json, i) => ({
+        offset: first + i,
+        time: -1,
+        key: null,
+        value: Buffer.from(json),
+        headers: [],
+      }));
+      const place = { topic: source, partition, incarnation: 0, batchLast: last };
       let least = leastPeriod;
+      let minTimestamp: number | undefined;
+      const evaluate = async (without?: ReadonlySet<number>): Promise<RawRows> => {
+        least ??= await leastPeriodNow();
+        const rules = { ...RULES, evaluatedAt, period: least };
+        const batch = await evaluateBatch(source, place, rules, records, testDecoder(source), without);
+        if (batch.deadOffsets.length > 0) throw new Error(`not rows: ${JSON.stringify([...batch.reasons])}`);
+        if (without === undefined) minTimestamp = batch.minTimestamp;
+        return batch.rows;
+      };
       return {
         partition,
         first,
         last,
         insert: async (without) => {
-          least ??= await leastPeriodNow();
-          const stored = rowsOf
-            .filter((_, i) => without?.has(first + i) !== true)
-            .map((row) => ({ ...row, period: Math.max(least!, row.period) }));
+          const token = `${source}:0:${partition}:${last}:${evaluatedAt}`;
+          const suffix = without === undefined ? '' : `:without ${[...without].join(' ')}`;
           await clickhouse.insertRows({
-            table: source,
-            columns: Object.keys(stored[0]!),
-            pieces: rowBinary(stored),
-            settings: {
-              insert_deduplication_token: `${source}:0:${partition}:${last}:${evaluatedAt}${without === undefined ? '' : `:without ${[...without].join(' ')}`}`,
-            },
+            ...lastRawInsert([await evaluate(without)]),
+            settings: { insert_deduplication_token: `${token}${suffix}` },
           });
         },
         record: async () => {
-          least ??= await leastPeriodNow();
+          if (minTimestamp === undefined) await evaluate();
           await clickhouse.execute({
             sql: `INSERT INTO batches (topic, partition, first, last, source, stored, evaluated_at, period, min_timestamp)
               SELECT {topic:String}, {partition:UInt32}, {first:UInt64}, {last:UInt64}, {topic:String}, {stored:UInt32}, fromUnixTimestamp64Milli({evaluated_at:Int64}, 'UTC'), toDateTime({period:UInt32}, 'UTC'), fromUnixTimestamp64Micro({min_timestamp:Int64}, 'UTC')`,
@@ -200,8 +221,8 @@ export async function openWorld({
               last,
               stored: events.length,
               evaluated_at: evaluatedAt,
-              period: least,
-              min_timestamp: Math.min(...rowsOf.map((r) => r.timestamp)),
+              period: least!,
+              min_timestamp: minTimestamp!,
             },
             settings: { async_insert: 0, insert_deduplicate: 0 },
           });
@@ -318,140 +339,6 @@ export async function openWorld({
     },
   };
   return world;
-}
-
-const FAMILIES = ['/rest', '/storage', '/auth', '/realtime'];
-const MAX_WINDOWS = 64;
-const MAX_LETTERS = 256;
-
-interface Content {
-  readonly id?: string | number;
-  readonly timestamp: number | string;
-  readonly project?: string;
-  readonly metadata?: {
-    readonly request?: { readonly url?: string; readonly path?: string };
-    readonly response?: unknown;
-    readonly project_ref?: string;
-    readonly function_id?: string;
-    readonly execution_time_ms?: number | null;
-  };
-}
-
-/**
- * A row as small as rollups need it. The period is that of the event's time: the least one of the batch comes on top.
- */
-function rowOf(
-  source: SourceName,
-  json: string,
-  { partition, offset, last, evaluatedAt }: { partition: number; offset: number; last: number; evaluatedAt: number },
-) {
-  const { id, timestamp: written, project, metadata = {} } = JSON.parse(json) as Content;
-  const timestamp =
-    typeof written === 'number'
-      ? written
-      : Date.parse(`${written.slice(0, 19)}Z`) * 1000 +
-        Number((/\.(\d+)/.exec(written)?.[1] ?? '').padEnd(6, '0').slice(0, 6));
-  const place = {
-    timestamp,
-    id: String(id ?? `${partition}-${offset}`),
-    message: '{}',
-    kafka_topic: source,
-    kafka_partition: partition,
-    kafka_offset: offset,
-    batch_last: last,
-    evaluated_at: new Date(evaluatedAt),
-    period: floorTo(Math.floor(timestamp / 1e6) - HOUR, DAY),
-  };
-  if (source === 'edge_logs') {
-    const { url, path } = metadata.request ?? {};
-    const windows = url === undefined ? [] : windowsOf(url);
-    const isOverflow = windows === undefined || windows.length > MAX_WINDOWS;
-    return {
-      ...place,
-      project: project ?? '',
-      url: url ?? null,
-      path: path ?? null,
-      families: FAMILIES.reduce((bits, f, i) => bits + (path?.includes(f) === true ? 2 ** i : 0), 0),
-      refs: isOverflow ? [] : windows,
-      refs_overflow: isOverflow,
-    };
-  }
-  const response = metadata.response as
-    | { status_code?: number | null }
-    | readonly { status_code?: number | null }[]
-    | null
-    | undefined;
-  const first = Array.isArray(response)
-    ? (response as readonly { status_code?: number | null }[])[0]
-    : (response as { status_code?: number | null } | null | undefined);
-  return {
-    ...place,
-    project: metadata.project_ref ?? project ?? '',
-    function_id: metadata.function_id ?? '',
-    is_invocation: typeof first === 'object' && first !== null,
-    status_code: first?.status_code ?? null,
-    execution_time_ms: metadata.execution_time_ms ?? null,
-  };
-}
-
-/** Distinct windows of 20 lower-case letters. Undefined where a run of letters is too long to be taken apart. */
-function windowsOf(url: string): string[] | undefined {
-  const windows = new Set<string>();
-  for (const [run] of url.matchAll(/[a-z]{20,}/g)) {
-    if (run.length > MAX_LETTERS) return undefined;
-    for (let i = 0; i + 20 <= run.length; i++) windows.add(run.slice(i, i + 20));
-  }
-  return [...windows];
-}
-
-type Row = ReturnType<typeof rowOf>;
-type Write = (out: RowBinary, value: never) => void;
-
-const text: Write = (out, value: string) => out.text(value);
-const uint8: Write = (out, value: number | boolean) => out.uint8(Number(value));
-const uint32: Write = (out, value: number) => out.uint32(value);
-const int64: Write = (out, value: number | Date) => out.int64(Number(value));
-const nullableText: Write = (out, value: string | null) => out.nullable(value === null ? null : Buffer.from(value));
-const nullable =
-  (write: (out: RowBinary, value: number) => void): Write =>
-  (out, value: number | null) => {
-    out.uint8(value === null ? 1 : 0);
-    if (value !== null) write(out, value);
-  };
-
-/** How a value of each column of `rowOf` is written. */
-const WRITE: Readonly<Record<string, Write>> = {
-  timestamp: int64,
-  id: text,
-  message: text,
-  kafka_topic: text,
-  kafka_partition: uint32,
-  kafka_offset: int64,
-  batch_last: int64,
-  evaluated_at: int64,
-  period: uint32,
-  project: text,
-  url: nullableText,
-  path: nullableText,
-  families: uint8,
-  refs: (out, value: readonly string[]) => {
-    out.length(value.length);
-    for (const ref of value) out.copy(Buffer.from(ref), 0, ref.length);
-  },
-  refs_overflow: uint8,
-  function_id: text,
-  is_invocation: uint8,
-  status_code: nullable((out, value) => out.uint16(value)),
-  execution_time_ms: nullable((out, value) => out.float64(value)),
-};
-
-function rowBinary(stored: readonly Row[]): Uint8Array[] {
-  const out = new RowBinary();
-  for (const row of stored) {
-    out.begin();
-    for (const [column, value] of Object.entries(row)) WRITE[column]!(out, value as never);
-  }
-  return out.take();
 }
 
 function valueOf(value: unknown): string {
