@@ -4,7 +4,7 @@ import { readSettings, type Settings } from '../../common/config/settings.ts';
 import { createKafka, type KafkaClient } from '../../common/kafka/client.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { sources, type SourceName } from '../../common/sources.ts';
-import { contentOf, createTraffic, type TrafficEvent } from '../../demo/traffic.ts';
+import { createTraffic, type TrafficEvent } from '../../demo/traffic.ts';
 import { notations } from '../../demo/timestamps.ts';
 import { urlShapes } from '../../demo/urls.ts';
 import { startIngest, type RunningIngest } from '../../services/ingest/service.ts';
@@ -14,7 +14,14 @@ import { openTestClickHouse, temporaryFolder, testLogger, type TestClickHouse } 
 import { expectInvocationStats } from '../harness/expect-answers.ts';
 import { kafkaBrokers } from '../harness/kafka.ts';
 import { waitFor } from '../harness/wait-for.ts';
-import { apiCounts, invocationsOf, invocationStats, logsAll, type StoredEvent } from '../harness/oracle.ts';
+import {
+  apiCounts,
+  invocationsOf,
+  invocationStats,
+  logsAll,
+  readExactly,
+  type StoredEvent,
+} from '../harness/oracle.ts';
 
 // Produced through real Kafka, read back over HTTP, compared with a plain recomputation over what was produced.
 
@@ -23,6 +30,38 @@ const EVENTS = 12_000;
 const DAY = 86_400_000;
 const HOUR = 3_600_000;
 const API_KEY = 'oracle-test-key';
+
+/** the project of events whose numbers are written in odd ways */
+const ODD = 'oddlywrittennumberss';
+/** of the status code or the execution time: what counts, what is null, and what is no error */
+const ODD_NUMBERS =
+  '65535,65536,-500,400.5,1e3,4e400,500.0,9007199254740993,"+500",".5","5.","500.","-0"," 500","5e2",""'.split(',');
+/** of an id */
+const ODD_IDS = ['9007199254740993', '9007199254740992', '1.0', '1', '-0', '1e3', '12345678901234567890123', '"1.00"'];
+
+/** One event of edge_logs for each odd id, and of function_edge_logs for each odd number; `from`: unix microseconds. */
+function oddlyWritten(from: number): TrafficEvent[] {
+  const request = `"request":{"url":"https://${ODD}.supabase.co/rest/v1/t","path":"/rest/v1/t"}`;
+  const texts = [
+    ...ODD_IDS.map((id) => [
+      'edge_logs',
+      `"id":${id},"project":"${ODD}","metadata":{${request},"list":[${id},1.50,1e400],"of":{"it":${id}}}`,
+    ]),
+    ...ODD_NUMBERS.map((number, i) => [
+      'function_edge_logs',
+      `"metadata":{"project_ref":"${ODD}","function_id":${ODD_IDS[i % 3]},` +
+        `"execution_time_ms":${number},"response":{"status_code":${number}}}`,
+    ]),
+  ] as const;
+  return texts.map(([source, text], i): TrafficEvent => ({
+    source: source as SourceName,
+    project: ODD,
+    key: ODD,
+    timestampMicros: from + i * 1000,
+    recordMillis: Math.floor(from / 1000),
+    json: `{"timestamp":${from + i * 1000},${text}}`,
+  }));
+}
 
 const evenly = <T extends string>(names: readonly T[]): Record<T, number> =>
   Object.fromEntries(names.map((name) => [name, 1])) as Record<T, number>;
@@ -130,6 +169,7 @@ describe(`every endpoint answers what the produced events say (seed ${SEED})`, (
       }
     }
     projects = [...new Set(produced.map((e) => e.project))];
+    produced.push(...oddlyWritten((nows()[0]! - 20_000) * 1000));
     functions = [...new Set(invocationsOf(produced.map((e) => stored(e, '', 0, 0))).map((i) => i.functionId))];
     const producer = kafka.producer();
     await producer.connect();
@@ -156,7 +196,7 @@ describe(`every endpoint answers what the produced events say (seed ${SEED})`, (
       source: event.source,
       project: event.project,
       timestamp: event.timestampMicros,
-      content: contentOf(event),
+      content: readExactly(event.json) as StoredEvent['content'],
       topic,
       partition,
       offset,
@@ -184,37 +224,34 @@ describe(`every endpoint answers what the produced events say (seed ${SEED})`, (
         `${query.address}/api/endpoints/${endpoint}?${new URLSearchParams(params).toString()}`,
         { headers: { 'x-api-key': API_KEY, 'content-type': 'application/json; charset=utf-8' } },
       );
-      const body = (await response.json()) as { result: Record<string, unknown>[] };
-      expect(response.status, JSON.stringify(body)).toBe(200);
-      return body.result;
+      const body = await response.text();
+      expect(response.status, body).toBe(200);
+      return (readExactly(body) as { result: Record<string, unknown>[] }).result;
     };
     try {
       const invocations = invocationsOf(events);
-      let counted = 0;
+      const counted = { invocations: 0, requests: 0 };
+      const expectApiCounts = async (
+        project: string,
+        interval: string,
+        matches: (url: string) => boolean,
+      ): Promise<void> => {
+        const expected = apiCounts(events, interval, matches, now * 1000);
+        expect(await ask('usage.api-counts', { project, interval }), `${project} ${interval}`).toEqual(expected);
+        for (const { timestamp: _, ...families } of expected)
+          counted.requests += Object.values(families).reduce((sum, count) => sum + count, 0);
+      };
       for (const project of projects) {
         for (const interval of ['5min', '15min', '1hr', '1day', '7day', 'nonsense', '']) {
           for (const function_id of ['', functions[instant]!]) {
             const expected = invocationStats(invocations, { project, function_id, interval }, now * 1000);
             const answer = await ask('functions.invocation-stats', { project, interval, function_id });
             expectInvocationStats(answer, expected);
-            counted += expected.reduce((sum, row) => sum + row.count, 0);
+            counted.invocations += expected.reduce((sum, row) => sum + row.count, 0);
           }
         }
-        for (const interval of [
-          'minutely',
-          'hourly',
-          'daily',
-          '15min',
-          '30min',
-          '1hr',
-          '3hr',
-          '1day',
-          '3day',
-          '7day',
-        ]) {
-          const expected = apiCounts(events, interval, (url) => url.includes(project), now * 1000);
-          expect(await ask('usage.api-counts', { project, interval }), `${project} ${interval}`).toEqual(expected);
-        }
+        for (const interval of ['minutely', 'hourly', 'daily', '15min', '30min', '1hr', '3hr', '1day', '3day', '7day'])
+          await expectApiCounts(project, interval, (url) => url.includes(project));
         for (const project_tier of ['', 'FREE', 'PRO', 'PAYG']) {
           expect(await ask('logs.all', { project, project_tier }), `${project} ${project_tier}`).toEqual(
             logsAll(events, { project, project_tier }, now * 1000),
@@ -235,11 +272,20 @@ describe(`every endpoint answers what the produced events say (seed ${SEED})`, (
         ['/rest/v1/', /\/rest\/v1\//],
         ['^https://[^/]+/auth', /^https:\/\/[^/]+\/auth/],
       ] as const) {
-        expect(await ask('usage.api-counts', { project: pattern, interval: 'daily' }), pattern).toEqual(
-          apiCounts(events, 'daily', (url) => js.test(url), now * 1000),
-        );
+        const before = counted.requests;
+        await expectApiCounts(pattern, 'daily', (url) => js.test(url));
+        expect(counted.requests - before, pattern).toBeGreaterThan(100);
       }
-      expect(counted).toBeGreaterThan(500);
+      for (const function_id of ['', ...ODD_IDS.slice(0, 3)]) {
+        const expected = invocationStats(invocations, { project: ODD, function_id }, now * 1000);
+        expectInvocationStats(await ask('functions.invocation-stats', { project: ODD, function_id }), expected);
+        expect(expected.some((row) => row.error_count > 0 && row.error_count < row.count)).toBe(true);
+      }
+      const odd = logsAll(events, { project: ODD }, now * 1000);
+      expect(odd).toHaveLength(ODD_IDS.length);
+      expect(await ask('logs.all', { project: ODD })).toEqual(odd);
+      expect(counted.invocations).toBeGreaterThan(500);
+      expect(counted.requests).toBeGreaterThan(500);
     } finally {
       await query.stop();
     }

@@ -97,12 +97,11 @@ function hotColumns(source: SourceName, event: Json): { [column: string]: unknow
     };
   }
   if (source === 'function_edge_logs') {
-    const time = numberOf(at(event, 'metadata', 'execution_time_ms'));
     return {
       function_id: textOf(at(event, 'metadata', 'function_id')) ?? '',
       is_invocation: asObject(at(event, 'metadata', 'response')) !== undefined,
       status_code: statusOf(event),
-      execution_time_ms: time === undefined || time < 0 ? null : time,
+      execution_time_ms: durationIn(textOf(at(event, 'metadata', 'execution_time_ms'))) ?? null,
     };
   }
   return {
@@ -114,8 +113,7 @@ function hotColumns(source: SourceName, event: Json): { [column: string]: unknow
 }
 
 function statusOf(event: Json): number | null {
-  const status = numberOf(at(event, 'metadata', 'response', 'status_code'));
-  return status !== undefined && Number.isInteger(status) && status >= 0 && status <= 65_535 ? status : null;
+  return statusIn(textOf(at(event, 'metadata', 'response', 'status_code'))) ?? null;
 }
 
 function familiesOf(path: string): number {
@@ -161,12 +159,23 @@ function textOf(value: Json | undefined): string | undefined {
   return value?.type === 'string' || value?.type === 'number' ? value.text : undefined;
 }
 
-/** A number or a numeric string, finite. */
-function numberOf(value: Json | undefined): number | undefined {
-  const text = textOf(value);
+/** The number that a text is, finite. Every oracle reads the text of a number and a numeric string by this rule. */
+function numberIn(text: string | undefined): number | undefined {
   if (text === undefined || !/^[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?$/.test(text)) return undefined;
   const number = Number(text);
   return Number.isFinite(number) ? number + 0 : undefined;
+}
+
+/** The status code that a text is: an integer of 16 bits. */
+export function statusIn(text: string | undefined): number | undefined {
+  const number = numberIn(text);
+  return number !== undefined && Number.isInteger(number) && number >= 0 && number <= 65_535 ? number : undefined;
+}
+
+/** The execution time that a text is: not negative. */
+export function durationIn(text: string | undefined): number | undefined {
+  const number = numberIn(text);
+  return number !== undefined && number >= 0 ? number : undefined;
 }
 
 /** Unix microseconds by the grammar of timestamps; absent or null = the time of the record. */

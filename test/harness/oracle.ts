@@ -1,4 +1,5 @@
 import type { SourceName } from '../../common/sources.ts';
+import { durationIn, statusIn } from '../evaluate/oracle.ts';
 
 /**
  * What the endpoints must answer, computed plainly over the list of events that were produced.
@@ -8,7 +9,7 @@ export interface StoredEvent {
   readonly source: SourceName;
   readonly project: string;
   readonly timestamp: number;
-  /** the event as parsed JSON */
+  /** the event as parsed JSON: by readExactly, if it holds numbers that JavaScript would write in another way */
   readonly content: { readonly [key: string]: unknown };
   readonly topic: string;
   readonly partition: number;
@@ -27,17 +28,29 @@ type Json = { readonly [key: string]: unknown };
 /** an object, or the first of a list of objects */
 function objectOf(value: unknown): Json | undefined {
   const first: unknown = Array.isArray(value) ? value[0] : value;
-  return typeof first === 'object' && first !== null && !Array.isArray(first) ? (first as Json) : undefined;
+  return isObject(first) ? first : undefined;
 }
 
-function numberOf(value: unknown): number | undefined {
-  const n =
-    typeof value === 'number'
-      ? value
-      : typeof value === 'string' && /^-?\d+(\.\d+)?([eE][+-]?\d+)?$/.test(value)
-        ? Number(value)
-        : undefined;
-  return n !== undefined && Number.isFinite(n) ? n : undefined;
+/** A number that JavaScript writes in another way (`1.0`), or cannot hold (2^53 + 1). */
+class WrittenNumber {
+  readonly text: string;
+  constructor(text: string) {
+    this.text = text;
+  }
+}
+
+/** Reads JSON as JSON.parse does, but keeps each number whose text would change. */
+export function readExactly(json: string): unknown {
+  const keep = (_key: string, value: unknown, { source }: { source?: string }): unknown =>
+    typeof value === 'number' && String(value) !== source ? new WrittenNumber(source!) : value;
+  // the types of ES2024 do not know the third argument
+  return JSON.parse(json, keep as (key: string, value: unknown) => unknown);
+}
+
+/** A string, or a number as its text. */
+function textOf(value: unknown): string | undefined {
+  if (value instanceof WrittenNumber) return value.text;
+  return typeof value === 'string' || typeof value === 'number' ? String(value) : undefined;
 }
 
 export interface Invocation {
@@ -54,15 +67,13 @@ export function invocationsOf(events: readonly StoredEvent[]): Invocation[] {
     const metadata = objectOf(event.content['metadata']);
     const response = objectOf(metadata?.['response']);
     if (response === undefined) return [];
-    const functionId = metadata?.['function_id'];
-    const milliseconds = numberOf(metadata?.['execution_time_ms']);
     return [
       {
         project: event.project,
-        functionId: typeof functionId === 'string' || typeof functionId === 'number' ? String(functionId) : '',
+        functionId: textOf(metadata?.['function_id']) ?? '',
         timestamp: event.timestamp,
-        status: numberOf(response['status_code']),
-        milliseconds: milliseconds !== undefined && milliseconds >= 0 ? milliseconds : undefined,
+        status: statusIn(textOf(response['status_code'])),
+        milliseconds: durationIn(textOf(metadata?.['execution_time_ms'])),
       },
     ];
   });
@@ -234,33 +245,26 @@ export function logsAll(
 
 /** A string or number as text; anything else is derived from where the record stands. */
 function idOf({ content, topic, partition, offset }: StoredEvent): string {
-  const id = content['id'];
-  return (typeof id === 'string' && id !== '') || typeof id === 'number'
-    ? String(id)
-    : `${topic}-${partition}-${offset}`;
+  return textOf(content['id']) || `${topic}-${partition}-${offset}`;
 }
+
+const isObject = (value: unknown): value is Json =>
+  typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof WrittenNumber);
 
 function nestedTop(metadata: unknown): unknown {
   if (metadata === undefined || metadata === null) return [];
   if (Array.isArray(metadata)) return metadata.map(element);
-  return typeof metadata === 'object' ? [fields(metadata as Json)] : [metadata];
+  return [isObject(metadata) ? fields(metadata) : metadata];
 }
 
 function element(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(element);
-  return typeof value === 'object' && value !== null ? fields(value as Json) : value;
+  return isObject(value) ? fields(value) : value;
 }
 
 function fields(object: Json): Json {
   return Object.fromEntries(
-    Object.entries(object).map(([key, value]) => [
-      key,
-      Array.isArray(value)
-        ? value.map(element)
-        : typeof value === 'object' && value !== null
-          ? [fields(value as Json)]
-          : value,
-    ]),
+    Object.entries(object).map(([key, value]) => [key, isObject(value) ? [fields(value)] : element(value)]),
   );
 }
 
