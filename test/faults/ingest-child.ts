@@ -43,6 +43,13 @@ export interface IngestProcessOptions {
   readonly at?: At | undefined;
   readonly sessionTimeoutMs: number;
   readonly logLevel?: string;
+  /** how Node is started: without flags by default */
+  readonly flags?: NodeFlags;
+}
+
+export interface NodeFlags {
+  readonly execArgv: readonly string[];
+  readonly env: Readonly<Record<string, string>>;
 }
 
 export type ToIngest =
@@ -86,9 +93,9 @@ const children = new Set<IngestChild>();
 /** Starts the ingest service as a process of its own. */
 export function startIngestChild(options: IngestProcessOptions): IngestChild {
   const child = fork(PROCESS, [JSON.stringify(options)], {
-    execArgv: [],
+    execArgv: [...(options.flags?.execArgv ?? [])],
     stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
-    env: { PATH: process.env['PATH'], HOME: process.env['HOME'], ...COMPILE_CACHE },
+    env: { PATH: process.env['PATH'], HOME: process.env['HOME'], ...COMPILE_CACHE, ...options.flags?.env },
   });
   let log = '';
   child.stderr!.setEncoding('utf8').on('data', (text: string) => {

@@ -1,8 +1,9 @@
 import { randomBytes } from 'node:crypto';
+import { readFileSync } from 'node:fs';
 import { afterEach, expect, test } from 'vitest';
 import { temporaryFolder } from '../harness/clickhouse.ts';
 import { createTopic, produce } from '../harness/kafka.ts';
-import { endIngestChildren, startIngestChild, waitForLog } from './ingest-child.ts';
+import { endIngestChildren, startIngestChild, waitForLog, type NodeFlags } from './ingest-child.ts';
 import { createWorld, type World } from './ledger.ts';
 
 // Guarantee: memory is bounded in decompressed bytes. Neither what compresses a hundredfold, nor events of 5 MB, nor a
@@ -10,6 +11,7 @@ import { createWorld, type World } from './ledger.ts';
 // engine) to 1 GB resident.
 
 const LIMIT_BYTES = 1024 ** 3;
+const FLAGS = flagsOf('start');
 
 afterEach(endIngestChildren);
 
@@ -63,12 +65,24 @@ test('a fetch of 50 MB: two record batches of 50 events of 1 MB', async () => {
   expect(await peakOf(world)).toBeLessThan(LIMIT_BYTES);
 });
 
+/** What a script of package.json gives Node: `NAME=value ... exec node --flag ... <file>`. */
+function flagsOf(script: string): NodeFlags {
+  const { scripts } = JSON.parse(readFileSync(new URL('../../package.json', import.meta.url), 'utf8')) as {
+    scripts: Record<string, string>;
+  };
+  const words = scripts[script]!.split(' ');
+  const env = words.filter((word) => word.startsWith('MALLOC_')).map((word) => word.split('=') as [string, string]);
+  const execArgv = words.filter((word) => word.startsWith('--'));
+  expect([env.length, execArgv.length], scripts[script]).toEqual([1, 1]);
+  return { execArgv, env: Object.fromEntries(env) };
+}
+
 /** Bytes resident at most while it takes in the world, which must be exact after it. */
 async function peakOf(world: World): Promise<number> {
   const folder = temporaryFolder();
   try {
     const env = { ...world.env, DATA_DIR: folder.path };
-    const child = startIngestChild({ env, sessionTimeoutMs: 10_000 });
+    const child = startIngestChild({ env, sessionTimeoutMs: 10_000, flags: FLAGS });
     await world.finished(child.reader, 60_000).catch((cause: unknown) => {
       throw new Error(`${String(cause)}: ${child.log().slice(-3_000)}`, { cause });
     });
