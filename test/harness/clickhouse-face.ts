@@ -1,4 +1,11 @@
-import { createServer, request as httpRequest, Agent, type IncomingMessage, type ServerResponse } from 'node:http';
+import {
+  createServer,
+  request as httpRequest,
+  Agent,
+  type ClientRequest,
+  type IncomingMessage,
+  type ServerResponse,
+} from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import { readFileSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
@@ -23,7 +30,7 @@ export interface Fault {
   times?: number;
   /**
    * Before the server sees the statement:
-   * - reset: the connection is closed; cut_request: closed in the middle of the body
+   * - reset: the connection is closed; cut_request: the server gets half of the body, then both connections are closed
    * - hang: no answer until release(); delay: executed after `ms`; hold: executed after execute()
    * - error: an error of ClickHouse by number; garbage: a proxy's words with `status`
    *
@@ -203,10 +210,6 @@ export async function startFace({
     const url = new URL(req.url ?? '/', 'http://face');
     const sqlInUrl = url.searchParams.get('query');
     const early = sqlInUrl === null ? undefined : faultOf(sqlInUrl, undefined);
-    if (early?.action === 'cut_request') {
-      req.once('data', () => req.socket.destroy());
-      return;
-    }
     const body = await collect(req);
     let fault = early;
     let sql = sqlInUrl ?? '';
@@ -216,6 +219,7 @@ export async function startFace({
       fault = sqlInUrl === null ? faultOf(sql, undefined) : faultOf(sql, text);
     }
     if (fault?.action === 'hang') return hang(req);
+    if (fault?.action === 'cut_request') return cutRequest(req, body);
     if (fault !== undefined && (await injectBefore(fault, req, res))) return;
     if (version !== '' && /^SELECT version\(\)$/.test(sql)) {
       res.setHeader('x-clickhouse-query-id', 'face').end(`${version}\n`);
@@ -242,35 +246,54 @@ export async function startFace({
     socket.once('close', () => hanging.delete(socket));
   }
 
+  /** To the server, with the head of this request; the body is still to be written. */
+  function onwardRequest(req: IncomingMessage, length: number): ClientRequest {
+    return httpRequest({
+      host: '127.0.0.1',
+      port: server.port,
+      agent,
+      method: req.method,
+      path: req.url,
+      headers: { ...ofMessage(req), 'content-length': length },
+      maxHeaderSize: MAX_HEADER_SIZE,
+    });
+  }
+
+  /** The server answers the half that it got, with an error, only once it knows that no more comes. */
+  async function cutRequest(req: IncomingMessage, body: Buffer): Promise<void> {
+    const onward = onwardRequest(req, body.length);
+    const answered = new Promise<void>((resolve) => {
+      onward.once('close', resolve).once('error', () => {});
+    });
+    onward.write(body.subarray(0, Math.ceil(body.length / 2)), () => onward.socket!.end());
+    await answered;
+    req.socket.destroy();
+  }
+
   async function passOn(req: IncomingMessage, body: Buffer, res: ServerResponse): Promise<Answer> {
     const response = await new Promise<IncomingMessage>((resolve, reject) => {
-      const headers = Object.fromEntries(Object.entries(req.headers).filter(([name]) => !HOP_BY_HOP.has(name)));
-      const onward = httpRequest(
-        {
-          host: '127.0.0.1',
-          port: server.port,
-          agent,
-          method: req.method,
-          path: req.url,
-          headers: { ...headers, 'content-length': body.length },
-          maxHeaderSize: MAX_HEADER_SIZE,
-        },
-        resolve,
-      );
-      onward.once('error', reject);
+      const onward = onwardRequest(req, body.length);
+      onward.once('response', resolve).once('error', reject);
       // who is gone is gone for the server too
       res.once('close', () => {
         if (!res.writableFinished) onward.destroy();
       });
       onward.end(body);
     });
-    const headers = Object.fromEntries(Object.entries(response.headers).filter(([name]) => !HOP_BY_HOP.has(name)));
     return {
       status: response.statusCode ?? 0,
-      headers: headers as Record<string, string>,
+      headers: ofMessage(response),
       body: await collect(response),
     };
   }
+}
+
+/** The headers that are not of one connection only. */
+function ofMessage({ headers }: IncomingMessage): Record<string, string> {
+  return Object.fromEntries(Object.entries(headers).filter(([name]) => !HOP_BY_HOP.has(name))) as Record<
+    string,
+    string
+  >;
 }
 
 interface Answer {
@@ -289,11 +312,11 @@ async function injectBefore(
   res: ServerResponse,
 ): Promise<boolean> {
   if (action === 'delay') await sleep(ms ?? 0);
-  else if (action === 'reset' || action === 'cut_request') req.socket.destroy();
+  else if (action === 'reset') req.socket.destroy();
   else if (action === 'garbage')
     res.writeHead(status ?? 502, { 'content-type': 'text/html' }).end('<html>Bad Gateway</html>');
   else if (action === 'error') answerError(res, code);
-  return ['reset', 'cut_request', 'garbage', 'error'].includes(action);
+  return ['reset', 'garbage', 'error'].includes(action);
 }
 
 /** true: the request ends here, after the server has executed it. */

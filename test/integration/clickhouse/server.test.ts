@@ -88,6 +88,16 @@ describe('what goes wrong between us and the server', () => {
     expect(Number(await count()) - stored).toBe(rows);
   });
 
+  test('of an insert that is cut in its body the server has half, and stores nothing', async () => {
+    const aborted = (): Promise<string> =>
+      face.query("SELECT sum(value) FROM system.errors WHERE last_error_message LIKE 'Unexpected EOF, got 15% of 30%'");
+    const before = Number(await aborted());
+    await face.inject({ action: 'cut_request', match: '^INSERT' });
+    await failure(insert());
+    expect(Number(await aborted())).toBe(before + 1);
+    expect(Number(await count())).toBe(stored);
+  });
+
   test.each<[Fault['action'], Partial<Fault>, Partial<ClickHouseError>]>([
     ['reset', {}, { codeName: 'ECONNRESET', kind: 'retry' }],
     ['hang', {}, { codeName: 'ETIMEDOUT', kind: 'retry' }],
