@@ -52,6 +52,9 @@ test('kill -9 of the server right after a period was built, by fill and by remov
     });
   }
   expect(await requests()).toEqual([BATCHES, BATCHES, BATCHES]);
+  // another sum than the build makes: so a part that comes back is seen
+  await clickhouse.execute({ sql: 'INSERT INTO api_requests_v1 SELECT * FROM api_requests_v1' });
+  expect(await requests()).toEqual([2 * BATCHES, 2 * BATCHES, 2 * BATCHES]);
   const context: Context = {
     clickhouse,
     settings: readSettings({}),
