@@ -206,14 +206,26 @@ describe('ClickHouse over HTTP', () => {
         sessionTimeoutMs: 6_000,
       });
       await child.running;
-      for (const delay of [30, 90]) {
-        await world.produce({ edge_logs: 3_000, function_edge_logs: 500 });
-        await new Promise((resolve) => {
-          setTimeout(resolve, 300 + delay);
-        });
+      /** Kills the server, while batches are in flight: the child neither hears nor sends anything in between. */
+      const strike = async (): Promise<void> => {
+        child.signal('SIGSTOP');
+        const behind = await world.behind(own.clickhouse);
+        expect(behind.filter((place) => place.startsWith('edge_logs.'))).not.toEqual([]);
         await own.face.kill();
+        child.signal('SIGCONT');
         await own.restart();
-      }
+      };
+      const inserts = (): Promise<string> =>
+        own.face.query("SELECT count() FROM system.processes WHERE query LIKE 'INSERT INTO `edge_logs`%'");
+      // while the server executes inserts
+      await world.produce({ edge_logs: 3_000, function_edge_logs: 500 });
+      await waitFor(async () => (await inserts()) !== '0', 20_000, 'an insert runs', 1);
+      await strike();
+      // it has stored some, and has not answered
+      await own.face.inject({ action: 'hang_after', match: EDGE_INSERT, times: 2 });
+      await world.produce({ edge_logs: 3_000, function_edge_logs: 500 });
+      await waitFor(() => own.face.hanging() > 0, 20_000, 'an insert has no answer');
+      await strike();
       await world.finished(own.clickhouse);
       await world.expectExact(own.clickhouse);
       expect(await child.stop()).toMatchObject({ code: 0 });
