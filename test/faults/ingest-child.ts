@@ -21,14 +21,16 @@ export type Step = (typeof steps)[number];
 export interface At {
   readonly step: Step;
   /**
-   * regular expression on the insert's table, `<table> of partitions` if they share the insert, else on the topic; absent =
-   * any
+   * regular expression on what the step is about: `<table> <token>` or `<table> of partitions <token>` (partitions share
+   * the insert); of the ledger `batches`; of a commit the topic; absent = any
    */
   readonly match?: string;
   /** at which occurrence; 1 by default */
   readonly times?: number;
   /** this much later; absent = there and then */
   readonly delayMs?: number;
+  /** instead of a time: SIGKILL as soon as the embedded engine has stored a part of this table in the insert */
+  readonly whenPartOf?: string;
   /** instead of a signal: the call is held back this long; what the process does beside it goes on */
   readonly holdMs?: number;
   /** instead of a signal: every such call is held back until release(); `times` is the one that atStep waits for */
@@ -43,6 +45,8 @@ export interface IngestProcessOptions {
   readonly at?: At | undefined;
   readonly sessionTimeoutMs: number;
   readonly logLevel?: string;
+  /** a query that runs before anything else works on the engine; its first row is logged as `found_at_start` */
+  readonly look?: string | undefined;
   /** how Node is started: without flags by default */
   readonly flags?: NodeFlags;
 }

@@ -1,5 +1,8 @@
+import { once } from 'node:events';
+import { writeSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
+import { Worker } from 'node:worker_threads';
+import { select, type ClickHouse, type Reader } from '../../common/clickhouse/clickhouse.ts';
 import { openClickHouse } from '../../common/clickhouse/open.ts';
 import { readSettings } from '../../common/config/settings.ts';
 import {
@@ -15,13 +18,14 @@ import { startIngest } from '../../services/ingest/service.ts';
 import { startRollup } from '../../services/rollup/service.ts';
 import { startRepairs } from './repairs.ts';
 import type { At, FromIngest, IngestProcessOptions, Step, ToIngest } from './ingest-child.ts';
+import type { Watched } from './part-watch.ts';
 
 /**
  * The child process of ingest-child.ts: the real ingest service, composed as services/ingest/main.ts and
  * all-in-one/main.ts compose it, with its two outer seams wrapped: the engine and the Kafka client. At the step named
  * by its argument it kills or stops itself.
  */
-const { env, at, sessionTimeoutMs, logLevel } = JSON.parse(process.argv[2]!) as IngestProcessOptions;
+const { env, at, sessionTimeoutMs, logLevel, look } = JSON.parse(process.argv[2]!) as IngestProcessOptions;
 let logger: Logger | undefined;
 let remaining = at?.times ?? 1;
 let done = false;
@@ -37,6 +41,7 @@ await runProcess(
     logger = createLogger(logLevel ?? 'info');
     const clickhouse = await openClickHouse(settings, logger, { signal: stopping });
     add({ name: 'clickhouse', stop: () => clickhouse.close() });
+    if (look !== undefined) logger.info((await select<object>(clickhouse, look))[0], 'found_at_start');
     // beside a server both run in the test
     if (settings.CLICKHOUSE_URL === undefined) {
       add(await startRollup({ clickhouse, settings, logger, registry: createRegistry() }));
@@ -84,12 +89,19 @@ function send(message: FromIngest): Promise<void> {
   });
 }
 
-/** `about`: what the step is about, for instance the statement or the committed topic. */
+function isMeant(step: Step, about: string): boolean {
+  return at?.step === step && new RegExp(at.match ?? '').test(about);
+}
+
+/** `about`: what the step is about (At.match). */
 async function reached(step: Step, about: string): Promise<void> {
-  if (at === undefined || at.step !== step || !new RegExp(at.match ?? '').test(about)) return;
+  if (at === undefined || !isMeant(step, about) || at.whenPartOf !== undefined) return;
   const isNow = !done && --remaining <= 0;
   if (isNow) {
     done = true;
+    logStrike(step, about);
+    // there and then: while a message is sent, the engine may go on
+    if (isKilledAtOnce(at)) signalSelf(at);
     await send({ kind: 'at_step' });
   }
   if (at.holds === true) return released.promise;
@@ -97,6 +109,27 @@ async function reached(step: Step, about: string): Promise<void> {
   if (at.holdMs !== undefined) await sleep(at.holdMs);
   else if (at.delayMs === undefined) signalSelf(at);
   else setTimeout(signalSelf, at.delayMs, at);
+}
+
+/** Written at once: the process may not live long enough for anything else. */
+function logStrike(step: Step, about: string): void {
+  writeSync(2, `${JSON.stringify({ msg: 'struck', step, about })}\n`);
+}
+
+/** Has a thread kill this process in the insert that comes next, when a part of the table is stored. */
+async function killWhenPart(clickhouse: Reader, table: string, about: string): Promise<void> {
+  done = true;
+  const sql =
+    'SELECT data_paths[1] AS folder FROM system.tables WHERE database = currentDatabase() AND name = {table:String}';
+  const [found] = await select<{ folder: string }>(clickhouse, sql, { table });
+  const workerData: Watched = { folder: found!.folder, pid: process.pid };
+  const thread = new Worker(new URL('part-watch.ts', import.meta.url), { workerData });
+  await once(thread, 'message');
+  logStrike('in_insert', about);
+}
+
+function isKilledAtOnce({ signal, delayMs, holdMs, holds }: At): boolean {
+  return [signal, delayMs, holdMs, holds].every((other) => other === undefined);
 }
 
 function signalSelf({ signal = 'SIGKILL' }: At): void {
@@ -111,8 +144,13 @@ function withSteps<C extends ClickHouse>(clickhouse: C): C {
     insertRows: async (rows) => {
       if (rows.table === 'partition_owners') return clickhouse.insertRows(rows);
       const isLedger = rows.table === 'batches';
-      const about = (rows.queryIds?.length ?? 0) > 1 ? `${rows.table} of partitions` : rows.table;
+      const table = (rows.queryIds?.length ?? 0) > 1 ? `${rows.table} of partitions` : rows.table;
+      const about = isLedger ? table : `${table} ${String(rows.settings?.['insert_deduplication_token'])}`;
       if (!isLedger) await reached('before_insert', about);
+      if (at?.whenPartOf !== undefined && !done && isMeant('in_insert', about))
+        await killWhenPart(clickhouse, at.whenPartOf, about);
+      // the batch does not reach the ledger, however late the thread strikes
+      if (isLedger && at?.whenPartOf !== undefined && done) return new Promise<void>(() => {});
       const inserting = clickhouse.insertRows(rows);
       await Promise.all([inserting, reached(isLedger ? 'in_ledger' : 'in_insert', about)]);
       await reached(isLedger ? 'after_ledger' : 'after_insert', about);

@@ -13,7 +13,7 @@ import { temporaryFolder, testLogger } from '../harness/clickhouse.ts';
 import { kafkaBrokers } from '../harness/kafka.ts';
 import { waitFor } from '../harness/wait-for.ts';
 import { openFace } from './face-engine.ts';
-import { endIngestChildren, logged, startIngestChild, type Exit } from './ingest-child.ts';
+import { endIngestChildren, logged, startIngestChild, type At, type Exit } from './ingest-child.ts';
 import { createWorld, type World } from './ledger.ts';
 
 // Guarantee: on the embedded engine, partitions of a topic that have little waiting share an insert. Each keeps its own
@@ -21,8 +21,6 @@ import { createWorld, type World } from './ledger.ts';
 // nor doubles a message of any of them, in the raw tables or in the rollups. On a genuine server nothing is shared.
 
 const PARTITIONS = 3;
-/** an insert takes about 50 ms */
-const DELAYS = [5, 20, 40];
 
 describe('what partitions have waiting', () => {
   const folder = temporaryFolder();
@@ -158,7 +156,11 @@ describe('what partitions have waiting', () => {
 describe('kill -9 in an insert that partitions share', () => {
   afterEach(endIngestChildren);
 
-  test.each(DELAYS)('%i ms after its start', async (delayMs) => {
+  const strikes: readonly (readonly [string, Partial<At>])[] = [
+    ['before anything of it is stored', {}],
+    ['when its first part of the raw table is stored', { whenPartOf: 'edge_logs' }],
+  ];
+  test.each(strikes)('%s', async (_, strike) => {
     const folder = temporaryFolder();
     try {
       const world = await createWorld({ partitions: PARTITIONS });
@@ -167,7 +169,7 @@ describe('kill -9 in an insert that partitions share', () => {
       const killed = startIngestChild({
         env,
         sessionTimeoutMs: 2_000,
-        at: { step: 'in_insert', match: '^edge_logs of partitions$', delayMs },
+        at: { step: 'in_insert', match: '^edge_logs of partitions ', ...strike },
       });
       let exit: Exit | undefined;
       void killed.exited.then((how) => (exit = how));
