@@ -217,8 +217,16 @@ async function expectAnswers(port: number, events: readonly StoredEvent[]): Prom
   let counted = 0;
   for (const project of projects) {
     for (const interval of ['5min', '15min', '1hr', '1day', '7day']) {
+      const asked = Date.now() * 1000;
       const answer = await ask('functions.invocation-stats', { project, interval });
-      const expected = invocationStats(invocations, { project, interval }, Number(answer.at(-1)!['timestamp']));
+      const newest = Number(answer.at(-1)!['timestamp']);
+      // the last bucket holds a moment between question and answer
+      const [least, most] = [asked, Date.now() * 1000].map(
+        (now) => invocationStats([], { project, interval }, now).at(-1)!.timestamp,
+      );
+      expect(newest, interval).toBeGreaterThanOrEqual(least!);
+      expect(newest, interval).toBeLessThanOrEqual(most!);
+      const expected = invocationStats(invocations, { project, interval }, newest);
       expectInvocationStats(answer, expected);
       counted += expected.reduce((sum, row) => sum + row.count, 0);
     }
