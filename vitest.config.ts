@@ -1,4 +1,5 @@
 import { tmpdir } from 'node:os';
+import { fileURLToPath } from 'node:url';
 import { defineConfig, type TestProjectInlineConfiguration } from 'vitest/config';
 import type { Run } from './test/harness/clickhouse-run.ts';
 import { memoryFolder } from './test/harness/memory-folder.ts';
@@ -7,7 +8,7 @@ import { memoryFolder } from './test/harness/memory-folder.ts';
 // (common/config/thread-pool.ts).
 process.env['UV_THREADPOOL_SIZE'] ??= '16';
 // each file runs in a process of its own, which compiles the modules that it loads: 8 % of the unit tests' CPU
-process.env['NODE_COMPILE_CACHE'] ??= new URL('node_modules/.cache/node', import.meta.url).pathname;
+process.env['NODE_COMPILE_CACHE'] ??= fileURLToPath(new URL('node_modules/.cache/node', import.meta.url));
 // never undefined: the environment would hold that as text
 process.env['TMPDIR'] ??= memoryFolder() ?? tmpdir();
 

@@ -252,8 +252,8 @@ async function repairOn(context: Context, shard: Context, rollup: Rollup, repair
 const BATCHES_NAMED = 5;
 
 /**
- * Returns differences in buckets of up to `widest` seconds that two looks agree on. Batches that are not in the ledger
- * may still fill their views, so differences in their periods mean nothing. If there are any, returns up to
+ * Returns differences in buckets of up to `widest` seconds that two looks agree on. Batches that the ledger has not
+ * reached may still fill their views, so differences in their periods mean nothing. If there are any, returns up to
  * BATCHES_NAMED of them instead; none if rows of these buckets arrived between the looks.
  */
 export async function settledDifferences(

@@ -8,7 +8,7 @@ import { kafkaBrokers, withAdmin } from '../harness/kafka.ts';
 import { waitFor } from '../harness/wait-for.ts';
 import { openFace, type FaceEngine } from './face-engine.ts';
 import { endIngestChildren, startIngestChild, waitForLog } from './ingest-child.ts';
-import { createWorld, type World } from './ledger.ts';
+import { createWorld, underLoad, type World } from './ledger.ts';
 
 // Guarantee: whatever becomes of a statement on its way to a ClickHouse server (never sent, cut in the middle, executed
 // without an answer, refused, hanging), the batch is written once: what is there is looked at, and what is missing is
@@ -206,26 +206,27 @@ describe('ClickHouse over HTTP', () => {
         sessionTimeoutMs: 6_000,
       });
       await child.running;
-      /** Kills the server, while batches are in flight: the child neither hears nor sends anything in between. */
-      const strike = async (): Promise<void> => {
-        child.signal('SIGSTOP');
-        const behind = await world.behind(own.clickhouse);
-        expect(behind.filter((place) => place.startsWith('edge_logs.'))).not.toEqual([]);
+      /** Kills the server while a batch is in flight: the child neither hears nor sends anything in between. */
+      const strike = async (isInFlight: () => Promise<boolean>, what: string): Promise<void> => {
+        const stopInFlight = async (): Promise<boolean> => {
+          if (!(await isInFlight())) return false;
+          child.signal('SIGSTOP');
+          const behind = await world.behind(own.clickhouse);
+          if (behind.some((place) => place.startsWith('edge_logs.'))) return true;
+          child.signal('SIGCONT');
+          return false;
+        };
+        await underLoad(world, () => waitFor(stopInFlight, 20_000, what, 1));
         await own.face.kill();
         child.signal('SIGCONT');
         await own.restart();
       };
       const inserts = (): Promise<string> =>
         own.face.query("SELECT count() FROM system.processes WHERE query LIKE 'INSERT INTO `edge_logs`%'");
-      // while the server executes inserts
-      await world.produce({ edge_logs: 3_000, function_edge_logs: 500 });
-      await waitFor(async () => (await inserts()) !== '0', 20_000, 'an insert runs', 1);
-      await strike();
+      await strike(async () => (await inserts()) !== '0', 'an insert runs');
       // it has stored some, and has not answered
       await own.face.inject({ action: 'hang_after', match: EDGE_INSERT, times: 2 });
-      await world.produce({ edge_logs: 3_000, function_edge_logs: 500 });
-      await waitFor(() => own.face.hanging() > 0, 20_000, 'an insert has no answer');
-      await strike();
+      await strike(() => Promise.resolve(own.face.hanging() > 0), 'an insert has no answer');
       await world.finished(own.clickhouse);
       await world.expectExact(own.clickhouse);
       expect(await child.stop()).toMatchObject({ code: 0 });

@@ -14,7 +14,7 @@ import { apiCounts, invocationsOf, invocationStats, logsAll, type StoredEvent } 
 import { lastingPort } from '../harness/ports.ts';
 import { endAll, startScript, type Service } from '../harness/service.ts';
 import { waitFor } from '../harness/wait-for.ts';
-import { createWorld, type World } from './ledger.ts';
+import { createWorld, underLoad, type World } from './ledger.ts';
 
 // Guarantee: the three services, each as its own user with the documented rights, survive kill -9 of the ClickHouse
 // server, of ingest and of rollup under load. Afterwards every message is stored once, the account of reconcile is
@@ -76,21 +76,6 @@ test('kill -9 of the server, of ingest and of rollup under load', { timeout: 300
   expect(JSON.parse(account.stdout())).toMatchObject({ ok: true });
   await expectAnswers(stack.queryPort, world.rows());
 });
-
-/** Produces until the strike is over. */
-async function underLoad(world: World, strike: () => Promise<void>): Promise<void> {
-  let isOver = false;
-  const loading = (async () => {
-    do await world.produce({ edge_logs: 500, function_edge_logs: 300, postgres_logs: 60, auth_logs: 40 });
-    while (!isOver);
-  })();
-  try {
-    await strike();
-  } finally {
-    isOver = true;
-    await loading;
-  }
-}
 
 function isRunning(pid: number): boolean {
   try {

@@ -307,6 +307,21 @@ export async function createWorld({
   return world;
 }
 
+/** Produces until the strike is over. */
+export async function underLoad(world: World, strike: () => Promise<unknown>): Promise<void> {
+  let isOver = false;
+  const loading = (async () => {
+    do await world.produce({ edge_logs: 500, function_edge_logs: 300, postgres_logs: 60, auth_logs: 40 });
+    while (!isOver);
+  })();
+  try {
+    await strike();
+  } finally {
+    isOver = true;
+    await loading;
+  }
+}
+
 function endsOf(places: Iterable<string>): Map<string, number> {
   const ends = new Map<string, number>();
   for (const place of places) {

@@ -15,5 +15,7 @@ const INSERTED = /^[^_]+_(\d+)_\1_[01]$/;
 
 const before = new Set(readdirSync(folder));
 parentPort!.postMessage('watching', []);
-while (!readdirSync(folder).some((name) => INSERTED.test(name) && !before.has(name)));
+const until = performance.now() + 30_000;
+while (!readdirSync(folder).some((name) => INSERTED.test(name) && !before.has(name)))
+  if (performance.now() > until) throw new Error(`no part came in ${folder}`);
 process.kill(pid, 'SIGKILL');

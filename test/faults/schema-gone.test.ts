@@ -64,7 +64,7 @@ test('a batch whose schema is deleted waits, and is stored without the messages 
   await deleteRecordsBefore(topic, 0, BigInt(AVRO_EVENTS));
   const last = start(withRegistry());
   await world.finished(last.reader);
-  await world.expectExact(last.reader);
+  await world.expectExact(last.reader, AVRO_EVENTS);
   expect(logged(last, 'batch_recovered')).toMatchObject([{ first: 0, announced: true }]);
   const { partitions } = await reconcile(last.reader, 90);
   expect(partitions.find((p) => p.topic === topic)).toMatchObject({ first: 0, gap: AVRO_EVENTS });

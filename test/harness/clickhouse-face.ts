@@ -261,11 +261,12 @@ export async function startFace({
 
   /** The server answers the half that it got, with an error, only once it knows that no more comes. */
   async function cutRequest(req: IncomingMessage, body: Buffer): Promise<void> {
+    if (body.length < 2) throw new Error('there is no middle of the body to cut it in');
     const onward = onwardRequest(req, body.length);
     const answered = new Promise<void>((resolve) => {
       onward.once('close', resolve).once('error', () => {});
     });
-    onward.write(body.subarray(0, Math.ceil(body.length / 2)), () => onward.socket!.end());
+    onward.write(body.subarray(0, Math.floor(body.length / 2)), () => onward.socket!.end());
     await answered;
     req.socket.destroy();
   }

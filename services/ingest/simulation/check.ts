@@ -24,8 +24,7 @@ export interface Failure {
 
 /**
  * Runs schedules until one breaks the invariant. A mutant that hangs in a schedule has neither lost nor doubled anything
- * there, so the next one decides. Nothing is shrunk: clones of fast-check's scheduler do not repeat
- * themselves.
+ * there, so the next one decides. Nothing is shrunk: clones of fast-check's scheduler do not repeat themselves.
  */
 export async function check({
   seed,

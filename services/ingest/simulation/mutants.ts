@@ -12,13 +12,6 @@ export const mutants = {
       commit: (offset, metadata) => ports.commit(offset, decodeIntent(metadata) === undefined ? metadata : IDLE),
     }),
   },
-  /** what the group before this one announced is not read */
-  'former-unread': {
-    ports: (ports) => ({
-      ...ports,
-      committed: async (group) => (group === ports.group ? await ports.committed(group) : undefined),
-    }),
-  },
   /** every insert has a token of its own */
   'no-token': { token: 'of the insert' },
   /** a batch's end is committed before the batch is written, and the next owner goes on there */

@@ -56,8 +56,8 @@ export function serveOwnPaths(
   });
   get('/docs', { open: true }, async (request, reply) => {
     reply.header('content-security-policy', `${SAFE['content-security-policy']}; style-src 'unsafe-inline'`);
-    const { protocol: scheme, host } = request;
-    const page = docsPage(definitions().all, { routes: await shown(request), scheme, host });
+    const address = `${request.protocol}://${request.host}`;
+    const page = docsPage(definitions().all, { routes: await shown(request), address });
     return await send(reply, 'text/html; charset=utf-8', page);
   });
   if (serveMetrics) {

@@ -61,6 +61,7 @@ export function startKeyLoader({ clickhouse, ring, clock, logger, schema }: KeyL
       if (failures > 0) logger.info('keys_load_recovered');
       failures = 0;
       loadedAt = asOf;
+      hasTable = true;
       onFirstLoad();
     } catch (error) {
       if (mustLoad && ++failures === 1) logger.warn({ reason: reasonOf(error) }, 'keys_load_failed');

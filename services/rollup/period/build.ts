@@ -30,7 +30,8 @@ import { narrowestOf } from './periods.ts';
  * The result of a build:
  * - `built`: at one moment at least, the rollup held exactly what its view makes of raw, and its views have kept it so
  * since.
- * - `unfinished`: batches of the period are not in the ledger, so their views may still be filled. Nothing was changed.
+ * - `unfinished`: the ledger has not reached some batches of the period, so their views may still be filled. Nothing was
+ * changed.
  * - `incomplete`: raw has fewer rows than the ledger counts, and the rollup may have what raw has lost. Nothing was
  * changed.
  * - `busy`: rows arrived during every attempt. If the period is still open, it must be closed first.
@@ -265,8 +266,8 @@ async function areReplacedGone(
 }
 
 /**
- * Returns batches with rows in a period that the ledger lacks. A batch of an old period counts as finished: its row of
- * the ledger may have expired. `now`: unix seconds.
+ * Returns batches with rows in a period that the ledger has not reached. A batch of an old period counts as finished:
+ * its row of the ledger may have expired. `now`: unix seconds.
  */
 export async function unfinishedBatches(
   reader: Reader,

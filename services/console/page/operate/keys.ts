@@ -180,7 +180,7 @@ function Create({
           ${work.isBusy ? 'Making…' : 'Make the key'}
         </button>
       </div>
-      ${work.error !== undefined && !mistakes.some((m) => FIELDS.includes(m.parameter ?? '')) && html`<${Failure} error=${work.error} />`}
+      ${work.error !== undefined && (mistakes.length === 0 || mistakes.some((m) => !FIELDS.includes(m.parameter ?? ''))) && html`<${Failure} error=${work.error} />`}
     </form>
   </details>`;
 }
