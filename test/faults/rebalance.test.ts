@@ -80,7 +80,7 @@ describe('rebalance', () => {
     await expectExactAndStop(old, next);
   });
 
-  test('an owner stopped before its intent announces nothing when it wakes', async () => {
+  test('an owner stopped before its intent does not announce that batch when it wakes', async () => {
     const both = [0, 1].map((partition) => ({ topic: world.topicOf('edge_logs'), partition }));
     const announced = (): Promise<(Intent | undefined)[]> => Promise.all(both.map((p) => announcement(world, p)));
     await world.produce({ edge_logs: 600 });

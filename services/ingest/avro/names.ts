@@ -20,8 +20,8 @@ interface Attributes {
 }
 
 /**
- * Returns what a schema's datums depend on, and aliases: each name in full, as `spelled` writes it, and each
- * primitive type and reference as a text. The attributes have the order of the Parsing Canonical Form. avsc judges the rest.
+ * Returns what a schema's datums depend on, and aliases: each name in full, as `spelled` writes it, and each primitive
+ * type and reference as a text. The attributes have the order of the Parsing Canonical Form. avsc judges the rest.
  */
 export function withFullNames(schema: unknown, spelled = (fullName: string): string => fullName): unknown {
   const defined = new Set<string>();
