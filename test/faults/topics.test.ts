@@ -6,7 +6,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { select, type ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { openEmbedded } from '../../common/clickhouse/embedded/embedded.ts';
 import { migrate } from '../../common/clickhouse/migrations.ts';
-import { createKafka } from '../../common/kafka/client.ts';
+import { createKafka, type Consumer } from '../../common/kafka/client.ts';
 import { createLogger, type Logger } from '../../common/logger.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { startIngest, type RunningIngest } from '../../services/ingest/service.ts';
@@ -35,6 +35,8 @@ import { createWorld, type World } from './ledger.ts';
 // still has.
 
 const SESSION_TIMEOUT_MS = 6_000;
+/** A client that misses a topic for so long crashes; it joins again once the topic is back, milliseconds. */
+const CLIENT_CRASH_MS = 22_000;
 
 /** New partitions are found in a fifth of the time that ingest asks for, which is 10 s. */
 const soonerMetadata = ({ metadataMaxAge }: { metadataMaxAge?: number }): { metadataMaxAge: number } => ({
@@ -73,7 +75,11 @@ describe('topics, groups, backups', () => {
   async function start(
     world: World,
     groupId = world.groupId,
-    { ofKafka = testLogger, ofIngest = testLogger }: { ofKafka?: Logger; ofIngest?: Logger } = {},
+    {
+      ofKafka = testLogger,
+      ofIngest = testLogger,
+      onSeek = () => {},
+    }: { ofKafka?: Logger; ofIngest?: Logger; onSeek?: Consumer['seek'] } = {},
   ): Promise<void> {
     const kafka = createKafka({
       brokers: kafkaBrokers(),
@@ -83,7 +89,17 @@ describe('topics, groups, backups', () => {
     });
     ingest = await startIngest({
       clickhouse,
-      kafka: { ...kafka, consumer: (config) => kafka.consumer({ ...config, ...soonerMetadata(config) }) },
+      kafka: {
+        ...kafka,
+        consumer: (config) => {
+          const consumer = kafka.consumer({ ...config, ...soonerMetadata(config) });
+          const seek: Consumer['seek'] = (to) => {
+            onSeek(to);
+            consumer.seek(to);
+          };
+          return { ...consumer, seek };
+        },
+      },
       settings: { ...world.settings, KAFKA_GROUP_ID: groupId },
       logger: ofIngest,
       registry: createRegistry(),
@@ -117,26 +133,44 @@ describe('topics, groups, backups', () => {
     expect(await gapOf(world)).toBe(0);
   });
 
+  // Kafka's client either meets the shorter log (it is told that its offset is out of range), or misses the topic for so
+  // long that it crashes and joins the group again; the takeover meets the shorter log then.
   test('a topic deleted while running and made anew is read from its start, also where it is longer than before', async () => {
     const world = await createWorld();
     const topic = world.topicOf('auth_logs');
     const { logger, logged } = listeningLogger('error');
-    await start(world, world.groupId, { ofKafka: logger });
-    for (const count of [300, 100, 500]) {
+    let retaken: number[] = [];
+    const onSeek: Consumer['seek'] = (to) => {
+      if (to.topic === topic && to.offset === '0') retaken.push(to.partition);
+    };
+    await start(world, world.groupId, { ofKafka: logger, onSeek });
+    for (const [count, missingMs] of [
+      [300, 0],
+      [100, CLIENT_CRASH_MS],
+      [500, 0],
+    ] as const) {
       await world.produce({ auth_logs: count, edge_logs: 50 });
       await world.finished(clickhouse);
       const before = logged('kafka_client').length;
       await deleteTopic(topic);
+      await sleep(missingMs);
+      retaken = [];
       await createTopic('', { partitions: 2 }, topic);
       world.madeAnew('auth_logs');
       // before it grows past our position again, where nobody can tell it from the old one (Limits in docs/delivery.md)
       const isReset = (line: Record<string, unknown>): boolean =>
         String(line['detail']).startsWith('Offset out of range');
       const met = (partition: number): boolean =>
+        retaken.includes(partition) ||
         logged('kafka_client')
           .slice(before)
           .some((line) => isReset(line) && line['topic'] === topic && line['partition'] === partition);
       await waitFor(() => met(0) && met(1), 20_000, 'the new, shorter log of both partitions is met');
+      const crashes = logged('kafka_client')
+        .slice(before)
+        .filter(({ detail }) => String(detail).startsWith('Crash'));
+      if (missingMs > 0) expect(crashes.length).toBeGreaterThan(0);
+      expect(crashes.length, 'crashes are paced').toBeLessThanOrEqual(missingMs / 2_000);
     }
     await world.produce({ auth_logs: 700, edge_logs: 50 });
     await expectFinished(world);

@@ -99,6 +99,18 @@ test('after a heartbeat whose answer took too long nothing is written: the group
   await consumer.stop();
 });
 
+test('a client that crashed starts again after a second, or when its retries say', async () => {
+  const handlers: Record<string, (event: { payload: unknown }) => void> = {};
+  const consumer = await start(clientOf(handlers), () => ({}) as Store);
+  const retryAfter = (error: Error & { retryTime?: number }): number | undefined => {
+    handlers['consumer.crash']!({ payload: { error, restart: true } });
+    return error.retryTime;
+  };
+  expect(retryAfter(new Error('a topic is missing'))).toBe(1_000);
+  expect(retryAfter(Object.assign(new Error('no more retries'), { retryTime: 4_800 }))).toBe(4_800);
+  await consumer.stop();
+});
+
 test('a group that cannot be read ends the start after half a minute, also if the wall clock is set back', async () => {
   const unreadable = clientOf({}, () => Promise.reject(new Error('the coordinator is loading')));
   const failed = start(unreadable, () => ({}) as Store).catch((error: unknown) => String(error));

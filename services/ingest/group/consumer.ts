@@ -27,6 +27,12 @@ const FETCH_MAX_BYTES_PER_PARTITION = 2 * 1024 * 1024;
 /** Partitions that were added are found within this time. */
 const METADATA_MAX_AGE_MS = 10_000;
 
+/**
+ * A client that crashed starts again after this long, milliseconds; it reads that from the error after the event. By
+ * default it would crash, and log it, ten times a second while a topic is missing.
+ */
+const CRASH_RETRY_MS = 1_000;
+
 const COORDINATOR_DEADLINE_MS = 30_000;
 const COORDINATOR_RETRY_MS = 200;
 
@@ -78,6 +84,7 @@ export async function startConsumer(options: ConsumerOptions) {
     assignment.endAll();
     committer.crashed();
     logger.error({ err: payload.error, restart: payload.restart }, 'consumer_crashed');
+    (payload.error as Error & { retryTime?: number }).retryTime ??= CRASH_RETRY_MS;
     if (!payload.restart) fail(payload.error);
   });
   consumer.on('consumer.group_join', ({ payload }) => {
