@@ -124,7 +124,7 @@ function familiesOf(path: string): number {
 }
 
 /**
- * Each distinct window of 20 lower-case letters; with more than 64, or more than 256 letters in runs of 20 and more,
+ * Each distinct window of 20 lower-case letters; with more than 16, or more than 256 letters in runs of 20 and more,
  * the event is one for the overflow table instead.
  */
 function windowsOf(url: string): { refs: readonly string[]; refs_overflow: boolean } {
@@ -132,7 +132,7 @@ function windowsOf(url: string): { refs: readonly string[]; refs_overflow: boole
   const windows = new Set(
     runs.flatMap((run) => Array.from({ length: Math.min(run.length, 300) - 19 }, (_, i) => run.slice(i, i + 20))),
   );
-  const overflows = windows.size > 64 || runs.join('').length > 256;
+  const overflows = windows.size > 16 || runs.join('').length > 256;
   return { refs: overflows ? [] : [...windows], refs_overflow: overflows };
 }
 

@@ -13,7 +13,7 @@ import { RowBinary, writeRow, type RowColumns } from './row-binary.ts';
  */
 
 /** Raise it with any change that gives a message another verdict or another column. */
-export const RULES_VERSION = 3;
+export const RULES_VERSION = 4;
 
 /** What a verdict depends on besides the message. Announced with the batch, so that a recovery decides alike. */
 export interface Rules {
