@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { ClickHouseError, fromEngine, fromSystem, knownErrors } from '../../../common/clickhouse/errors.ts';
+import { StartError } from '../../../common/errors.ts';
 import { ApiError, type ErrorCode } from '../../../common/http/errors.ts';
 import { apiErrorOf } from './clickhouse-errors.ts';
 import type { Parameter } from '../definition/definition.ts';
@@ -105,6 +106,27 @@ describe('what a caller is told of a failed query', () => {
       { parameter: 'project', message: 'is not a pattern in RE2 syntax' },
     ]);
     expect(apiErrorOf(engineSays(427), { parameters: [parameter('project', 'string')] }).code).toBe('internal');
+  });
+
+  it.each(['CERT_HAS_EXPIRED', 'ERR_TLS_CERT_ALTNAME_INVALID', 'EPROTO', 'HPE_INVALID_CONSTANT', 'EHOSTDOWN'])(
+    '%s, which no repetition mends, is ClickHouse away too',
+    (code) => {
+      const error = apiErrorOf(fromSystem(Object.assign(new Error(SECRET), { code }), false, true), definition);
+      expect(error).toMatchObject({ code: 'unavailable', retryAfterSeconds: 5 });
+      expect(error.message).not.toContain('secret');
+    },
+  );
+
+  it("a proxy's own answer, and shards that were added, are ClickHouse away", () => {
+    const proxy = new ClickHouseError('404', {
+      code: undefined,
+      codeName: 'HTTP_404',
+      kind: 'fatal',
+      outcome: 'not_written',
+    });
+    for (const error of [proxy, new StartError('the cluster has 3 shards now')])
+      expect(apiErrorOf(error, definition)).toMatchObject({ code: 'unavailable', retryAfterSeconds: 5 });
+    expect(apiErrorOf(fromSystem(new TypeError(SECRET), false, true), definition).code).toBe('internal');
   });
 
   it('sockets, bugs and what has been said already', () => {

@@ -1,4 +1,5 @@
-import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
+import { ClickHouseError, isUnanswered } from '../../../common/clickhouse/errors.ts';
+import { StartError } from '../../../common/errors.ts';
 import type { Definition } from '../definition/definition.ts';
 import { ApiError, invalidParameters } from '../../../common/http/errors.ts';
 
@@ -42,7 +43,15 @@ const RETRY_AFTER_SECONDS = 5;
 export function apiErrorOf(error: unknown, definition: Pick<Definition, 'parameters'>): ApiError {
   if (error instanceof ApiError) return error;
   const internal = new ApiError('internal', 'something went wrong on our side', { cause: error });
+  const unavailable = new ApiError('unavailable', 'ClickHouse is unavailable or overloaded', {
+    retryAfterSeconds: RETRY_AFTER_SECONDS,
+    cause: error,
+  });
+  // the cluster has other shards than at the start
+  if (error instanceof StartError) return unavailable;
   if (!(error instanceof ClickHouseError)) return internal;
+  // certificates, what is no HTTP, a proxy's own answer; an error without a name is one of ours
+  if (isUnanswered(error) && error.codeName !== 'UNKNOWN') return unavailable;
   const { code } = error;
   const patterns = definition.parameters.filter((p) => p.format === 'pattern');
   // a statement without a caller's pattern has a wrong pattern of its own
@@ -53,11 +62,5 @@ export function apiErrorOf(error: unknown, definition: Pick<Definition, 'paramet
     );
   const limit = passedLimit(error);
   if (limit !== undefined) return new ApiError('timeout', `the query exceeded its limit of ${limit}`, { cause: error });
-  if (error.kind === 'retry' || (code !== undefined && NOT_READY.has(code))) {
-    return new ApiError('unavailable', 'ClickHouse is unavailable or overloaded', {
-      retryAfterSeconds: RETRY_AFTER_SECONDS,
-      cause: error,
-    });
-  }
-  return internal;
+  return error.kind === 'retry' || (code !== undefined && NOT_READY.has(code)) ? unavailable : internal;
 }

@@ -15,6 +15,8 @@ const LOCKS = 'sluice:lock:';
 /** a slower Redis counts as unavailable, milliseconds */
 const COMMAND_TIMEOUT_MS = 500;
 const CONNECT_TIMEOUT_MS = 2_000;
+/** After a late answer Redis is not waited for, milliseconds: a miss asks it five times. */
+const SILENCE_MS = 5_000;
 /** deletes a lock that is still ours */
 const UNLOCK = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
 
@@ -88,13 +90,15 @@ function connect(url: string, logger: Logger) {
 export function openRedisCache({ url, secret, lockMarginMs, logger }: RedisOptions): RedisCache {
   const client = connect(url, logger);
   const hashed = (key: string): string => hash('sha256', key, 'base64url');
-  /** Returns the command's result, or `otherwise` if Redis does not answer in time. */
+  let silentUntil = -Infinity;
+  /** Returns the command's result, or `otherwise` if Redis does not answer in time, or has not lately. */
   async function attempt<T>(command: () => Promise<T>, otherwise: T): Promise<T> {
-    if (!client.isReady) return otherwise;
+    if (!client.isReady || performance.now() < silentUntil) return otherwise;
     const late = Symbol('late');
     try {
       const answer = await within(COMMAND_TIMEOUT_MS, command(), late);
       if (answer !== late) return answer;
+      silentUntil = performance.now() + SILENCE_MS;
       throw new Error(`no answer in ${COMMAND_TIMEOUT_MS} ms`);
     } catch (error) {
       logger.warn({ err: error }, 'redis_command_failed');
@@ -128,7 +132,9 @@ export function openRedisCache({ url, secret, lockMarginMs, logger }: RedisOptio
       if (taken === null) return undefined;
       // also if Redis did not answer in time: it may still take the lock, and runs the release after that
       return async () => {
-        await attempt(() => client.eval(UNLOCK, { keys: [lock], arguments: [token] }), null);
+        const released = client.eval(UNLOCK, { keys: [lock], arguments: [token] });
+        released.catch(() => undefined);
+        await attempt(() => released, null);
       };
     },
     close() {

@@ -1,6 +1,7 @@
 import { rows, select, type Reader } from '../../../common/clickhouse/clickhouse.ts';
 import { databaseOf } from '../../../common/clickhouse/database.ts';
 import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
+import { createLimit } from '../../../common/clickhouse/pool.ts';
 import { identifier, oneStatement } from '../../../common/clickhouse/sql.ts';
 import { statementFor } from '../statement/branches.ts';
 import { namedSubqueries } from '../statement/named-subqueries.ts';
@@ -101,12 +102,16 @@ async function checkTables(clickhouse: Reader, definition: Definition, params: P
   return wrong.map((message) => ({ file: sqlFile, line: lineOfMessage(boundSql, message), message }));
 }
 
+/** Definitions checked at a time: all at once would fill the queue of reads, which refuses more than it holds. */
+const CHECKED_AT_ONCE = 4;
+
 /**
  * Checks definitions with ClickHouse's own analysis: a statement must run and have the declared columns. Throws
  * ClickHouseError if the engine is unavailable.
  */
 export async function checkDefinitions(clickhouse: Reader, definitions: readonly Definition[]): Promise<Mistake[]> {
-  return (await Promise.all(definitions.map((d) => checkDefinition(clickhouse, d)))).flat();
+  const few = createLimit(CHECKED_AT_ONCE);
+  return (await Promise.all(definitions.map((d) => few.use('', () => checkDefinition(clickhouse, d))))).flat();
 }
 
 export async function checkDefinition(clickhouse: Reader, definition: Definition): Promise<Mistake[]> {

@@ -6,7 +6,7 @@ import { createFailures, networkOf } from '../keys/failures.ts';
 import type { KeyLoader } from '../keys/key-loader.ts';
 import type { KeyCheck, KeyRing } from '../keys/key-ring.ts';
 import type { QueryMetrics } from '../metrics.ts';
-import { plainUrl, queryOf } from './request.ts';
+import { CALLER_LEFT, plainUrl, queryOf } from './request.ts';
 
 export interface AuthenticationOptions {
   readonly keys: KeyRing;
@@ -134,6 +134,8 @@ export function createAuthentication(app: FastifyInstance, options: Authenticati
 
   /** Lets the request in within both rates, and sets its key, unless the path needs none. */
   async function admit(request: FastifyRequest, reply: FastifyReply): Promise<void> {
+    // node has no address of a connection that its caller has reset
+    if ((request.ip as string | undefined) === undefined) throw CALLER_LEFT;
     if (request.routeOptions.config?.open !== true) await limitAddress(request, reply);
     await authenticate(request);
     if (request.key !== undefined) await limitKey(request, reply);

@@ -189,10 +189,13 @@ function newKey(
   };
 }
 
-/** False if there is no such key. */
+/**
+ * False if there is no such key. It is revoked at 0: by its own time it would be valid again where a clock is set back, or
+ * behind.
+ */
 export async function revokeKey(clickhouse: ClickHouse, id: string, now: number): Promise<boolean> {
   if (!(await readRows(clickhouse, now)).some((r) => r.id === id)) return false;
-  await clickhouse.execute({ sql: REVOKE, params: { id, at: now } });
+  await clickhouse.execute({ sql: REVOKE, params: { id, at: 0 } });
   return true;
 }
 

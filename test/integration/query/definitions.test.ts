@@ -66,6 +66,14 @@ describe('a wrong definition stops the start, with file and line', () => {
     expect(endpointsCommand.exitCode?.(checked)).toBe(1);
   });
 
+  it('none, of more than the queue of reads holds', async () => {
+    for (let i = 0; i < 90; i++) writeEndpoint(folder.path, `mine${i}`, 'SELECT @project AS n');
+    const service = await start();
+    await service.ready;
+    await service.stop();
+    expect(await endpointsCommand.run(context, { action: 'check' })).toMatchObject({ mistakes: '' });
+  });
+
   it('a rendering that the column cannot have', async () => {
     writeEndpoint(folder.path, 'mine', 'SELECT @project AS n', 'max_rows: 5\n');
     const file = join(folder.path, 'mine.yaml');

@@ -6,7 +6,7 @@ import type { CommandContext } from '../../../common/command/command.ts';
 import { UsageError } from '../../../common/errors.ts';
 import { readSettings } from '../../../common/config/settings.ts';
 import { keysCommand } from '../../../services/query/commands/keys.ts';
-import { rotateKey, type CreatedKey } from '../../../services/query/keys/key-table.ts';
+import { readKeys, rotateKey, type CreatedKey } from '../../../services/query/keys/key-table.ts';
 import type { QueryService } from '../../../services/query/service.ts';
 import { argsOf } from '../../harness/command.ts';
 import { waitFor } from '../../harness/wait-for.ts';
@@ -144,6 +144,13 @@ describe('a key', () => {
     await third.stop();
     expect((await list()).some((k) => k['id'] === made.id)).toBe(false);
     expect(await status(services[0], made.key)).toBe(401);
+  });
+
+  it('that was revoked stays revoked for a clock that is behind', async () => {
+    const made = await create({ name: 'behind', scopes: ['query'] });
+    await revoke(made.id);
+    const behind = await readKeys(engine.clickhouse, clock() - 3_600_000);
+    expect(behind.some(({ id }) => id === made.id)).toBe(false);
   });
 
   it('gives its place to another, and both are valid everywhere for the time that was asked for', async () => {
