@@ -99,6 +99,17 @@ test('after a heartbeat whose answer took too long nothing is written: the group
   await consumer.stop();
 });
 
+test('a client that ends its connections leaves the group at once: what waits for its answers would keep it from its restart', async () => {
+  const handlers: Record<string, (event: { payload: unknown }) => void> = {};
+  const consumer = await start(clientOf(handlers), () => ({ endRunning: done }) as Partial<Store> as Store);
+  handlers['consumer.group_join']!({ payload: { memberAssignment: { [TOPIC]: [0] } } });
+  expect(consumer.isJoined()).toBe(true);
+  handlers['consumer.stop']!({ payload: {} });
+  expect(consumer.isJoined()).toBe(false);
+  expect(consumer.taking()).toEqual([]);
+  await consumer.stop();
+});
+
 test('a client that crashed starts again after a second, or when its retries say', async () => {
   const handlers: Record<string, (event: { payload: unknown }) => void> = {};
   const consumer = await start(clientOf(handlers), () => ({}) as Store);

@@ -80,9 +80,15 @@ export async function startConsumer(options: ConsumerOptions) {
   });
   consumer.on('consumer.rebalancing', () => assignment.endAll());
   consumer.on('consumer.heartbeat', () => membership.heartbeat(heartbeatTookMs));
-  consumer.on('consumer.crash', ({ payload }) => {
+  // The client ends its connections now, a silent one only once nothing waits for it: whoever sends on would keep it from
+  // its restart. A crash is told after that.
+  const left = (): void => {
     assignment.endAll();
     committer.crashed();
+  };
+  consumer.on('consumer.stop', left);
+  consumer.on('consumer.crash', ({ payload }) => {
+    left();
     logger.error({ err: payload.error, restart: payload.restart }, 'consumer_crashed');
     (payload.error as Error & { retryTime?: number }).retryTime ??= CRASH_RETRY_MS;
     if (!payload.restart) fail(payload.error);
