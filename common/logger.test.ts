@@ -27,3 +27,8 @@ test('whatever is no terminal gets one JSON document a line', () => {
     partition: 2,
   });
 });
+
+test('a line that cannot be written is lost, and disturbs nobody', () => {
+  const logger = createLogger('info', logStream(false, '/dev/full'));
+  expect(() => logger.fatal({ err: new Error('the reason') }, 'failed')).not.toThrow();
+});

@@ -1,3 +1,4 @@
+import { openSync, writeSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { pino, type DestinationStream, type Logger } from 'pino';
 
@@ -13,8 +14,33 @@ export function createLogger(level: string, stream: DestinationStream = logStrea
 
 /** Returns the stream for stderr: short lines for people if stdout is a terminal, else JSON lines. */
 export function logStream(isTerminal: boolean, destination: number | string = 2): DestinationStream {
-  if (!isTerminal) return pino.destination({ dest: destination, sync: true });
+  if (!isTerminal) return unfailing(typeof destination === 'number' ? destination : openSync(destination, 'a'));
   // loaded only here, because a service in production does not need its fourteen packages
   const pretty = createRequire(import.meta.url)('pino-pretty') as (options: object) => DestinationStream;
   return pretty({ destination, sync: true, translateTime: 'SYS:HH:MM:ss', singleLine: true });
+}
+
+/** A full pipe is tried so often, with so many milliseconds in between. */
+const [PIPE_TRIES, PIPE_WAIT_MS] = [20, 10];
+
+/**
+ * Writes each line at once. What cannot be written is lost: it must not stop what it tells of. pino's own destination
+ * throws on a full disk, in the caller.
+ */
+function unfailing(file: number): DestinationStream {
+  const waiting = new Int32Array(new SharedArrayBuffer(4));
+  return {
+    write(line) {
+      const bytes = Buffer.from(line);
+      for (let at = 0, tries = 0; at < bytes.length && tries < PIPE_TRIES;) {
+        try {
+          at += writeSync(file, bytes, at);
+        } catch (error) {
+          if ((error as NodeJS.ErrnoException).code !== 'EAGAIN') return;
+          tries++;
+          Atomics.wait(waiting, 0, 0, PIPE_WAIT_MS);
+        }
+      }
+    },
+  };
 }
