@@ -118,12 +118,7 @@ export async function startConsumer(options: ConsumerOptions) {
   });
   const heartbeats = setInterval(() => committer.heartbeat(), sessionTimeoutMs / 10);
   const turns = setInterval(() => assignment.arrange(), 1_000);
-  let isMeasuring = false;
-  const lags = setInterval(() => {
-    if (isMeasuring) return;
-    isMeasuring = true;
-    void assignment.measureUnfetched().finally(() => (isMeasuring = false));
-  }, LAG_EVERY_MS);
+  const lags = measureLags(assignment);
 
   return {
     isJoined: () => membership.joined,
@@ -154,6 +149,15 @@ export async function startConsumer(options: ConsumerOptions) {
       if ((await within(LEAVE_MS, left, 'late')) === 'late') logger.warn({}, 'group_not_left_in_time');
     },
   };
+}
+
+function measureLags(assignment: Assignment): NodeJS.Timeout {
+  let isMeasuring = false;
+  return setInterval(() => {
+    if (isMeasuring) return;
+    isMeasuring = true;
+    void assignment.measureUnfetched().finally(() => (isMeasuring = false));
+  }, LAG_EVERY_MS);
 }
 
 function createConsumer(
