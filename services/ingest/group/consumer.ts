@@ -80,8 +80,8 @@ export async function startConsumer(options: ConsumerOptions) {
   });
   consumer.on('consumer.rebalancing', () => assignment.endAll());
   consumer.on('consumer.heartbeat', () => membership.heartbeat(heartbeatTookMs));
-  // The client ends its connections now, a silent one only once nothing waits for it: whoever sends on would keep it from
-  // its restart. A crash is told after that.
+  // Next the client closes its connections, and tells of a crash only after that. A silent connection closes when no
+  // request waits for its answer: requests that are sent meanwhile would keep the client from its restart.
   const left = (): void => {
     assignment.endAll();
     committer.crashed();

@@ -5,20 +5,15 @@ import { createRegistry } from '../../../common/metrics.ts';
 import type { KeyRing } from '../keys/key-ring.ts';
 import { createQueryMetrics } from '../metrics.ts';
 import { createAuthentication } from './authentication.ts';
+import { CALLER_LEFT } from './request.ts';
 
-test('a wrong key counts as a failure also if the list of keys comes while its caller waits', async () => {
-  let isLoaded = false;
-  const keys: Pick<KeyRing, 'check'> = { check: () => (isLoaded ? 'unauthorized' : 'unavailable') };
+/** `refresh` loads the list of keys. */
+function open(keys: Pick<KeyRing, 'check'>, refresh: () => Promise<void> = async () => {}) {
   const none = (): number => 0;
   const app = fastify();
   const { admit } = createAuthentication(app, {
     keys: keys as KeyRing,
-    loader: {
-      noteUse: () => {},
-      refresh: async () => {
-        isLoaded = true;
-      },
-    },
+    loader: { noteUse: () => {}, refresh },
     clock: Date.now,
     logger: createLogger('silent'),
     metrics: createQueryMetrics(createRegistry(), {
@@ -31,6 +26,30 @@ test('a wrong key counts as a failure also if the list of keys comes while its c
     }),
     ratePerKey: 0,
     ratePerAddress: 0,
+  });
+  return { app, admit };
+}
+
+test('a caller whose connection is reset, so that nobody knows its address, has left', async () => {
+  const { app, admit } = open({ check: () => 'unauthorized' });
+  const errors: unknown[] = [];
+  app.addHook('onRequest', async (request, reply) => {
+    Object.defineProperty(request, 'ip', { value: undefined });
+    await admit(request, reply);
+  });
+  app.setErrorHandler(async (error, _, reply) => {
+    errors.push(error);
+    await reply.code(400).send('');
+  });
+  app.get('/api/x', async () => '');
+  await app.inject({ url: '/api/x', headers: { 'x-api-key': 'any' } });
+  expect(errors).toEqual([CALLER_LEFT]);
+});
+
+test('a wrong key counts as a failure also if the list of keys comes while its caller waits', async () => {
+  let isLoaded = false;
+  const { app, admit } = open({ check: () => (isLoaded ? 'unauthorized' : 'unavailable') }, async () => {
+    isLoaded = true;
   });
   const codes: string[] = [];
   app.addHook('onRequest', async (request, reply) => {

@@ -189,13 +189,10 @@ function newKey(
   };
 }
 
-/**
- * False if there is no such key. It is revoked at 0: by its own time it would be valid again where a clock is set back, or
- * behind.
- */
+/** False if there is no such key. */
 export async function revokeKey(clickhouse: ClickHouse, id: string, now: number): Promise<boolean> {
   if (!(await readRows(clickhouse, now)).some((r) => r.id === id)) return false;
-  await clickhouse.execute({ sql: REVOKE, params: { id, at: 0 } });
+  await clickhouse.execute({ sql: REVOKE, params: { id } });
   return true;
 }
 
