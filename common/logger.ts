@@ -20,12 +20,12 @@ export function logStream(isTerminal: boolean, destination: number | string = 2)
   return pretty({ destination, sync: true, translateTime: 'SYS:HH:MM:ss', singleLine: true });
 }
 
-/** A full pipe is tried so often, with so many milliseconds in between. */
+/** How often a full pipe is tried without progress, and the milliseconds between two tries. */
 const [PIPE_TRIES, PIPE_WAIT_MS] = [20, 10];
 
 /**
- * Writes each line at once. What cannot be written is lost: it must not stop what it tells of. pino's own destination
- * throws on a full disk, in the caller.
+ * Writes each line at once. A line that cannot be written is lost, and does not fail its caller: pino's own destination
+ * throws there on a full disk.
  */
 function unfailing(file: number): DestinationStream {
   const waiting = new Int32Array(new SharedArrayBuffer(4));
@@ -35,6 +35,7 @@ function unfailing(file: number): DestinationStream {
       for (let at = 0, tries = 0; at < bytes.length && tries < PIPE_TRIES;) {
         try {
           at += writeSync(file, bytes, at);
+          tries = 0;
         } catch (error) {
           if ((error as NodeJS.ErrnoException).code !== 'EAGAIN') return;
           tries++;

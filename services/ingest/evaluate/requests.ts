@@ -9,7 +9,7 @@ const FAMILY_BY_LETTER = Array.from({ length: 256 }, (_, letter) => FAMILIES.fin
 /** A reference is this many lower-case letters. */
 export const REF_LETTERS = 20;
 /**
- * Each is three rows of the rollup, made of a whole insert at once. With 64, which the table's migration still names,
+ * Each reference is three rows of the rollup. The rows of a whole insert are made at once. With 64, which the table's migration still names,
  * an insert of 25,600 events with hostile URLs took 900 MB; with 16 it takes a quarter.
  */
 const MAX_REFS = 16;

@@ -28,8 +28,8 @@ const FETCH_MAX_BYTES_PER_PARTITION = 2 * 1024 * 1024;
 const METADATA_MAX_AGE_MS = 10_000;
 
 /**
- * A client that crashed starts again after this long, milliseconds; it reads that from the error after the event. By
- * default it would crash, and log it, ten times a second while a topic is missing.
+ * A client that crashed starts again after this long, milliseconds. kafkajs reads `retryTime` of the error after the
+ * event's listeners ran. By default it would crash, and log it, ten times a second while a topic is missing.
  */
 const CRASH_RETRY_MS = 1_000;
 
@@ -80,17 +80,17 @@ export async function startConsumer(options: ConsumerOptions) {
   });
   consumer.on('consumer.rebalancing', () => assignment.endAll());
   consumer.on('consumer.heartbeat', () => membership.heartbeat(heartbeatTookMs));
-  // Next the client closes its connections, and tells of a crash only after that. A silent connection closes when no
-  // request waits for its answer: requests that are sent meanwhile would keep the client from its restart.
-  const left = (): void => {
+  // After `consumer.stop` the client closes its connections, and tells of a crash only after that. A silent connection
+  // closes only when no request waits on it, so nothing may be sent meanwhile.
+  const onLeft = (): void => {
     assignment.endAll();
     committer.crashed();
   };
-  consumer.on('consumer.stop', left);
+  consumer.on('consumer.stop', onLeft);
   consumer.on('consumer.crash', ({ payload }) => {
-    left();
+    onLeft();
     logger.error({ err: payload.error, restart: payload.restart }, 'consumer_crashed');
-    (payload.error as Error & { retryTime?: number }).retryTime ??= CRASH_RETRY_MS;
+    (payload.error as Error & { retryTime?: number }).retryTime ||= CRASH_RETRY_MS;
     if (!payload.restart) fail(payload.error);
   });
   consumer.on('consumer.group_join', ({ payload }) => {

@@ -126,7 +126,10 @@ describe('what a caller is told of a failed query', () => {
     });
     for (const error of [proxy, new StartError('the cluster has 3 shards now')])
       expect(apiErrorOf(error, definition)).toMatchObject({ code: 'unavailable', retryAfterSeconds: 5 });
-    expect(apiErrorOf(fromSystem(new TypeError(SECRET), false, true), definition).code).toBe('internal');
+    for (const code of [undefined, 'ERR_INVALID_ARG_TYPE']) {
+      const ours = Object.assign(new TypeError(SECRET), { code });
+      expect(apiErrorOf(fromSystem(ours, false, true), definition).code).toBe('internal');
+    }
   });
 
   it('sockets, bugs and what has been said already', () => {

@@ -35,6 +35,8 @@ function isShared(message: string): boolean {
 const BAD_PATTERN = 427;
 /** There is no table or database yet, or no access: the schema is being created, or an operator must act. */
 const NOT_READY = new Set([60, 81, 192, 193, 194, 497, 516]);
+/** Names of failures that are not ClickHouse's, nor of the way to it: defects of ours. */
+const OURS = /^(?:UNKNOWN|ENOENT|ERR_(?!TLS_|SSL_|STREAM_).*)$/;
 const RETRY_AFTER_SECONDS = 5;
 
 /**
@@ -47,11 +49,11 @@ export function apiErrorOf(error: unknown, definition: Pick<Definition, 'paramet
     retryAfterSeconds: RETRY_AFTER_SECONDS,
     cause: error,
   });
-  // the cluster has other shards than at the start
+  // for instance, the cluster has other shards than at the start: an operator must act
   if (error instanceof StartError) return unavailable;
   if (!(error instanceof ClickHouseError)) return internal;
-  // certificates, what is no HTTP, a proxy's own answer; an error without a name is one of ours
-  if (isUnanswered(error) && error.codeName !== 'UNKNOWN') return unavailable;
+  // certificates, what is no HTTP, a proxy's own answer
+  if (isUnanswered(error) && !OURS.test(error.codeName)) return unavailable;
   const { code } = error;
   const patterns = definition.parameters.filter((p) => p.format === 'pattern');
   // a statement without a caller's pattern has a wrong pattern of its own

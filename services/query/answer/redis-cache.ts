@@ -15,7 +15,7 @@ const LOCKS = 'sluice:lock:';
 /** a slower Redis counts as unavailable, milliseconds */
 const COMMAND_TIMEOUT_MS = 500;
 const CONNECT_TIMEOUT_MS = 2_000;
-/** After a late answer Redis is not waited for, milliseconds: a miss asks it five times. */
+/** After a late answer nothing waits for Redis for this long, milliseconds. A miss would wait five times. */
 const SILENCE_MS = 5_000;
 /** deletes a lock that is still ours */
 const UNLOCK = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";

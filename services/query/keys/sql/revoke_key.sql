@@ -1,4 +1,4 @@
--- Revokes a key permanently: at the earliest time there is, because by its own it would be valid again where a clock is set back, or behind.
+-- Revokes a key permanently. The time is 0: with the time of now, the key would be valid again for a clock that is behind.
 -- Parameter: id.
 INSERT INTO api_keys (id, revoked_at)
 SELECT {id:String}, fromUnixTimestamp64Milli(0, 'UTC')
