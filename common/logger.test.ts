@@ -1,4 +1,5 @@
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { execFileSync, spawn } from 'node:child_process';
+import { closeSync, constants, mkdtempSync, openSync, readFileSync, readSync, rmSync, writeSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { stripVTControlCharacters } from 'node:util';
@@ -26,6 +27,21 @@ test('whatever is no terminal gets one JSON document a line', () => {
     topic: 'edge_logs',
     partition: 2,
   });
+});
+
+test('a line waits until a full pipe is read', () => {
+  const pipe = join(folder, 'pipe');
+  execFileSync('mkfifo', [pipe]);
+  const file = openSync(pipe, constants.O_RDWR | constants.O_NONBLOCK);
+  const filled = Buffer.alloc(4096, '.');
+  expect(() => {
+    for (;;) writeSync(file, filled);
+  }).toThrow('EAGAIN');
+  spawn('sh', ['-c', 'sleep 0.05; exec head -c 16384 "$0"', pipe], { stdio: 'ignore' });
+  createLogger('info', logStream(false, file)).info('after all');
+  const rest = Buffer.alloc(2 ** 20);
+  expect(rest.toString('latin1', 0, readSync(file, rest))).toMatch(/^\.+\{.*"msg":"after all"\}\n$/);
+  closeSync(file);
 });
 
 test('a line that cannot be written is lost, and disturbs nobody', () => {

@@ -29,6 +29,14 @@ beforeEach(() => {
 });
 const start = () => startService(engine.clickhouse, engine.dataDir, { ENDPOINTS_DIR: folder.path });
 
+it('more endpoints are checked than the queue of reads holds', async () => {
+  for (let i = 0; i < 90; i++) writeEndpoint(folder.path, `mine${i}`, 'SELECT @project AS n');
+  const service = await start();
+  await service.ready;
+  await service.stop();
+  expect(await endpointsCommand.run(context, { action: 'check' })).toMatchObject({ mistakes: '' });
+});
+
 describe('a wrong definition stops the start, with file and line', () => {
   it.each([
     ['a syntax error', 'SELECT 1 AS n\nFROM edge_logs\nWHERE WHERE project = @project', /mine\.sql:3: SYNTAX_ERROR/],
@@ -64,14 +72,6 @@ describe('a wrong definition stops the start, with file and line', () => {
     const checked = await endpointsCommand.run(context, { action: 'check' });
     expect(endpointsCommand.print(checked)).toMatch(message);
     expect(endpointsCommand.exitCode?.(checked)).toBe(1);
-  });
-
-  it('none, of more than the queue of reads holds', async () => {
-    for (let i = 0; i < 90; i++) writeEndpoint(folder.path, `mine${i}`, 'SELECT @project AS n');
-    const service = await start();
-    await service.ready;
-    await service.stop();
-    expect(await endpointsCommand.run(context, { action: 'check' })).toMatchObject({ mistakes: '' });
   });
 
   it('a rendering that the column cannot have', async () => {
