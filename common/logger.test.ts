@@ -44,7 +44,7 @@ test('a line waits until a full pipe is read', () => {
   closeSync(file);
 });
 
-test('a line that cannot be written is lost, and disturbs nobody', () => {
-  const logger = createLogger('info', logStream(false, '/dev/full'));
+test.each([true, false])('a line that cannot be written is lost, and disturbs nobody (terminal: %s)', (isTerminal) => {
+  const logger = createLogger('info', logStream(isTerminal, '/dev/full'));
   expect(() => logger.fatal({ err: new Error('the reason') }, 'failed')).not.toThrow();
 });

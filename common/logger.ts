@@ -14,10 +14,12 @@ export function createLogger(level: string, stream: DestinationStream = logStrea
 
 /** Returns the stream for stderr: short lines for people if stdout is a terminal, else JSON lines. */
 export function logStream(isTerminal: boolean, destination: number | string = 2): DestinationStream {
-  if (!isTerminal) return unfailing(typeof destination === 'number' ? destination : openSync(destination, 'a'));
+  const stream = unfailing(typeof destination === 'number' ? destination : openSync(destination, 'a'));
+  if (!isTerminal) return stream;
   // loaded only here, because a service in production does not need its fourteen packages
-  const pretty = createRequire(import.meta.url)('pino-pretty') as (options: object) => DestinationStream;
-  return pretty({ destination, sync: true, translateTime: 'SYS:HH:MM:ss', singleLine: true });
+  const { prettyFactory } = createRequire(import.meta.url)('pino-pretty') as typeof import('pino-pretty');
+  const format = prettyFactory({ translateTime: 'SYS:HH:MM:ss', singleLine: true });
+  return { write: (line) => stream.write(format(line)) };
 }
 
 /** How often a full pipe is tried without progress, and the milliseconds between two tries. */
@@ -25,7 +27,7 @@ const [PIPE_TRIES, PIPE_WAIT_MS] = [20, 10];
 
 /**
  * Writes each line at once. A line that cannot be written is lost, and does not fail its caller: pino's own destination
- * throws there on a full disk.
+ * throws there on a full disk, and pino-pretty's on a closed terminal.
  */
 function unfailing(file: number): DestinationStream {
   const waiting = new Int32Array(new SharedArrayBuffer(4));

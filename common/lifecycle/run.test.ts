@@ -1,17 +1,25 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { expect, test } from 'vitest';
 
-/** Runs a process with this start. Returns its exit code, what it wrote, and how long it took from `failing` on. */
-async function run(start: string): Promise<{ code: unknown; said: string; ms: number }> {
+/** Returns the arguments of a process with this start. */
+function processWith(start: string): string[] {
   const at = (name: string): string => JSON.stringify(new URL(name, import.meta.url).href);
   const source = `
     import { setTimeout as sleep } from 'node:timers/promises';
     import { StartError } from ${at('../errors.ts')};
     import { runProcess } from ${at('run.ts')};
     await runProcess(() => undefined, async (add, stopping) => {${start}});`;
-  const child = spawn(process.execPath, ['--input-type=module-typescript', '--eval', source]);
+  return ['--input-type=module-typescript', '--eval', source];
+}
+
+/** Runs a process with this start. Returns its exit code, what it wrote, and how long it took from `failing` on. */
+async function run(start: string): Promise<{ code: unknown; said: string; ms: number }> {
+  const child = spawn(process.execPath, processWith(start));
   let failedAt = 0;
   child.stdout.on('data', () => (failedAt ||= performance.now()));
   const [said, [code]] = await Promise.all([text(child.stderr), once(child, 'exit')]);
@@ -39,4 +47,32 @@ test('a start that nothing ends does not keep what has started from being stoppe
     await sleep(60_000);`);
   expect([code, said]).toEqual([0, 'broker stopped\n']);
   expect(ms).toBeLessThan(6_000);
+}, 30_000);
+
+/** Runs a command in a terminal of its own. Sends SIGHUP when it says `running`, and closes the terminal a second later. */
+const IN_A_TERMINAL = `
+import os, pty, signal, sys, time
+process, terminal = pty.fork()
+if process == 0:
+    os.execv(sys.argv[1], sys.argv[1:])
+while b"running" not in os.read(terminal, 1000):
+    pass
+os.kill(process, signal.SIGHUP)
+time.sleep(1)
+print(os.waitpid(process, os.WNOHANG)[1])
+os.close(terminal)
+print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
+`;
+
+test('a closed terminal stops it, and SIGHUP by itself does not', async () => {
+  const file = join(mkdtempSync(join(tmpdir(), 'run-')), 'stopped');
+  const start = processWith(`
+    const { writeFileSync } = await import('node:fs');
+    add({ name: 'broker', stop: async () => writeFileSync(${JSON.stringify(file)}, 'broker stopped') });
+    setTimeout(() => {}, 60_000);
+    process.stdout.write('running');`);
+  const child = spawn('python3', ['-c', IN_A_TERMINAL, process.execPath, ...start]);
+  const [said] = await Promise.all([text(child.stdout), once(child, 'exit')]);
+  expect([said, readFileSync(file, 'utf8')]).toEqual(['0\n0\n', 'broker stopped']);
+  rmSync(dirname(file), { recursive: true });
 }, 30_000);

@@ -1,3 +1,4 @@
+import { isatty } from 'node:tty';
 import { keepToOwner } from '../config/data-folder.ts';
 import { StartError } from '../errors.ts';
 import type { Logger } from '../logger.ts';
@@ -23,10 +24,10 @@ const SECOND_SIGNAL_AFTER_MS = 1_000;
 /**
  * Runs a service, whose files are private to their owner. `start` builds its components in data order and hands
  * each to `add` as soon as it runs. Then the process waits for SIGTERM or SIGINT (exit 0), or for a component to fail
- * (exit 1), and stops the components in reverse order. During the start either one aborts `stopping`, and what has
- * started so far stops, also if the start waits for something that `stopping` does not end. A second signal, more than
- * a second later, exits at once. At the deadline the process ends without components that have not stopped, such as a
- * statement in a native thread.
+ * (exit 1), and stops the components in reverse order. If its terminal is closed, it stops as after SIGTERM. During the
+ * start either one aborts `stopping`, and what has started so far stops, also if the start waits for something that
+ * `stopping` does not end. A second signal, more than a second later, exits at once. At the deadline the process ends
+ * without components that have not stopped, such as a statement in a native thread.
  */
 export async function runProcess(
   getLogger: () => Logger | undefined,
@@ -51,6 +52,11 @@ export async function runProcess(
   };
   process.on('SIGTERM', onSignal);
   process.on('SIGINT', onSignal);
+  // SIGHUP also tells the query service to read its definitions again
+  if (isatty(0))
+    process.on('SIGHUP', (signal) => {
+      if (!isatty(0)) onSignal(signal);
+    });
 
   const failures = new Set<unknown>();
   const fail = (error: unknown): void => {
