@@ -106,7 +106,7 @@ export const keysCommand: Command<Args, Result> = {
       return rotated ?? { unknown: args.id };
     }
     if (args.action === 'revoke')
-      return (await revokeKey(clickhouse, args.id, now)) ? { revoked: args.id } : { unknown: args.id };
+      return (await revokeKey(clickhouse, args.id)) ? { revoked: args.id } : { unknown: args.id };
     return await createKey(clickhouse, newKeyOf(args, now), now);
   },
 

@@ -189,9 +189,9 @@ function newKey(
   };
 }
 
-/** False if there is no such key. */
-export async function revokeKey(clickhouse: ClickHouse, id: string, now: number): Promise<boolean> {
-  if (!(await readRows(clickhouse, now)).some((r) => r.id === id)) return false;
+/** False if there is no such key. A replaced key is revoked whatever the time is: it may still be valid elsewhere. */
+export async function revokeKey(clickhouse: ClickHouse, id: string): Promise<boolean> {
+  if (!(await readRows(clickhouse, 0)).some((r) => r.id === id)) return false;
   await clickhouse.execute({ sql: REVOKE, params: { id } });
   return true;
 }

@@ -153,6 +153,15 @@ describe('a key', () => {
     expect(behind.some(({ id }) => id === made.id)).toBe(false);
   });
 
+  it('that was replaced can be revoked by a process whose clock is past its end', async () => {
+    const old = await create({ name: 'replaced', scopes: ['query'] });
+    await rotateKey(engine.clickhouse, old.id, 60, clock());
+    later += 61_000;
+    expect((await revoke(old.id)).status).toBe(204);
+    const behind = await readKeys(engine.clickhouse, clock() - 61_000);
+    expect(behind.some(({ id }) => id === old.id)).toBe(false);
+  });
+
   it('gives its place to another, and both are valid everywhere for the time that was asked for', async () => {
     const old = await create({ name: 'rotated', scopes: ['query', 'ingest'], projects: ['p'] });
     const rotate = (id: string, overlap: number) => rotateKey(engine.clickhouse, id, overlap, clock());
