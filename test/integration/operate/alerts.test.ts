@@ -51,6 +51,8 @@ interface State {
   readonly untaken: boolean;
   readonly lag: number;
   readonly freshness: number;
+  /** of a second ingest process, which has had no event since */
+  readonly freshnessOfQuiet: number | undefined;
   readonly insertSeconds: number;
   readonly querySeconds: number;
   readonly hitShare: number;
@@ -87,6 +89,7 @@ const HEALTHY: State = {
   untaken: false,
   lag: 40,
   freshness: 0.6,
+  freshnessOfQuiet: undefined,
   insertSeconds: 0.05,
   querySeconds: 0.05,
   hitShare: 0.9,
@@ -183,6 +186,11 @@ function scrapes(stateAt: (minute: number) => State, end: number): Map<string, (
         for (const source of ['edge_logs', 'auth_logs']) {
           count('sluice_ingest_events_total', { ...ingest, source }, writes ? 1_000 : 0);
           set('sluice_ingest_freshness_seconds', { ...ingest, source }, s.freshness);
+          if (s.freshnessOfQuiet !== undefined) {
+            const quiet = { ...labelsOf('ingest-2'), source };
+            count('sluice_ingest_events_total', quiet, 0);
+            set('sluice_ingest_freshness_seconds', quiet, s.freshnessOfQuiet);
+          }
           observe('sluice_ingest_insert_seconds', { ...ingest, source }, s.insertSeconds, writes ? 60 : 0);
         }
       }
@@ -329,6 +337,11 @@ const scenarios: readonly Scenario[] = [
     during: { lag: 400_000, flickers: true },
   },
   { cause: 'producers send late', fires: 'SluiceStale', during: { freshness: 900 } },
+  {
+    cause: 'an ingest process has had no event since an outage, and another one has',
+    fires: undefined,
+    during: { freshnessOfQuiet: 900 },
+  },
   { cause: 'five in a hundred messages are bad', fires: 'SluiceDeadLetters', during: { badShare: 0.05 } },
   {
     cause: 'most messages of a partition are bad',
