@@ -97,14 +97,29 @@ export async function ensureTopics(
     return created;
   } catch (error) {
     const { sasl, brokers } = kafka;
+    const hint = sasl === undefined ? ' (if it requires a user, set KAFKA_SASL_*)' : '';
+    const reason = refusals(error) ?? `${error instanceof Error ? error.message : String(error)}${hint}`;
     const why =
       sasl !== undefined && isAuthentication(error)
         ? `refuses the user ${sasl.username} or its password by ${sasl.mechanism}; check KAFKA_SASL_*`
-        : `answers, but its topics cannot be read or created: ${error instanceof Error ? error.message : String(error)}${sasl === undefined ? ' (if it requires a user, set KAFKA_SASL_*)' : ''}`;
+        : `answers, but its topics cannot be read or created: ${reason}`;
     throw new StartError(`Kafka at ${brokers.join(', ')} ${why}`, { cause: error });
   } finally {
     await admin.disconnect().catch(() => undefined);
   }
+}
+
+/** Of topics that Kafka refuses to create, kafkajs gives names and reasons only in the errors that it joins. */
+function refusals(error: unknown): string | undefined {
+  type Refusal = { readonly topic: string; readonly type: string; readonly message: string };
+  const { name, errors } = error as { readonly name?: string; readonly errors: readonly Refusal[] };
+  if (name !== 'KafkaJSAggregateError') return undefined;
+  return errors
+    .map(
+      ({ topic, type, message }) =>
+        `${topic}: ${type === 'INVALID_TOPIC_EXCEPTION' ? 'Kafka does not allow the name, or a topic has it with . and _ exchanged' : message}`,
+    )
+    .join('; ');
 }
 
 /**

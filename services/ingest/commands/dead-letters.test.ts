@@ -57,3 +57,20 @@ test('--json has every offset as a number, and says whether there are more', () 
   const json = (of: typeof next | null): unknown => deadLettersCommand.json?.({ dead_letters: [letter], next: of });
   expect([json(null), json(next)]).toEqual([{ dead_letters: [letter] }, { dead_letters: [letter], more: true }]);
 });
+
+test.each([
+  [0, '1970-01-01T00:00:00.000Z'],
+  [8_640_000_000_000_000, '+275760-09-13T00:00:00.000Z'],
+  // Kafka has no time for it, or one that no Date can hold
+  [-1, null],
+  [Number.MAX_SAFE_INTEGER, null],
+])('a letter whose record has the time %d is shown', async (time, expected) => {
+  const row = { source: 'edge_logs', batch_last: 0, incarnation: 0, reason: 'not_an_event', detail: '' };
+  const letter = { ...row, record_time: time, key: null, headers: [], value: '5b5d' };
+  const clickhouse = { read: () => Promise.resolve({ body: Buffer.from(JSON.stringify(letter)) }) };
+  const context = { clickhouse } as unknown as Parameters<typeof deadLettersCommand.run>[0];
+  expect(await deadLettersCommand.run(context, argsOf(deadLettersCommand, 'show', 't', '0', '1'))).toMatchObject({
+    record_time: expected,
+    value_base64: 'W10=',
+  });
+});

@@ -94,12 +94,15 @@ async function show(context: CommandContext, at: Coordinates) {
     offset: record.offset,
     reason,
     detail,
-    record_time: record.time < 0 ? null : new Date(record.time).toISOString(),
+    record_time: record.time < 0 || record.time > LATEST ? null : new Date(record.time).toISOString(),
     key_base64: base64(record.key),
     headers: record.headers.map(([name, value]) => ({ name, value_base64: base64(value) })),
     value_base64: base64(record.value) ?? '',
   };
 }
+
+/** The last time that a Date can hold, unix milliseconds; Kafka's records may have later ones. */
+const LATEST = 8.64e15;
 
 const base64 = (bytes: Buffer | null): string | null => bytes?.toString('base64') ?? null;
 

@@ -33,7 +33,15 @@ test('processes that make the same topics at the same time do not disturb each o
 
 test('a name that Kafka does not allow is one clear line, at once', async () => {
   const started = performance.now();
-  await expect(ensureTopics(testKafka(), ['no/such name'], 1)).rejects.toThrow(StartError);
+  const there = await createTopic('a_name');
+  const alike = there.replace('a_name', 'a.name');
+  for (const name of ['no/such name', alike]) {
+    const failed = ensureTopics(testKafka(), [name], 1);
+    await expect(failed).rejects.toThrow(StartError);
+    await expect(failed).rejects.toThrow(
+      new RegExp(`: ${name}: Kafka does not allow the name, or a topic has it with \\. and _ exchanged$`),
+    );
+  }
   expect(performance.now() - started).toBeLessThan(5_000);
 });
 
