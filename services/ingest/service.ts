@@ -21,7 +21,7 @@ import { createRegister } from './store/register.ts';
 import { createIngestMetrics, type IngestMetrics } from './metrics.ts';
 import { keepReplaysComplete } from './operate/open-replays.ts';
 import { createShardOf, ofPartition, TAKEOVER_READS } from './store/shard.ts';
-import { createStore, type StoreContext } from './store/store.ts';
+import { createStore } from './store/store.ts';
 
 export type RunningIngest = Component & RunningConsumer;
 
@@ -101,15 +101,7 @@ export async function startIngest({
   const few = new Map(shards.map((shard) => [shard, createLimit(TAKEOVER_READS)]));
   /** what today's rules are made of */
   const today = { clock, retentionDays: settings.RAW_RETENTION_DAYS, maxEventBytes: settings.MAX_EVENT_BYTES };
-  const context: Omit<StoreContext, 'clickhouse'> = {
-    ...today,
-    shardOf,
-    metrics,
-    group: settings.KAFKA_GROUP_ID,
-    register: createRegister(clickhouse, clock, createClockWatch(metrics, logger)),
-    ledger: async (row) => await ledgers.get(await shardOf(row.topic, row.partition))!(row),
-    takeoverRead: async (topic, partition, read) => await few.get(await shardOf(topic, partition))!.use('', read),
-  };
+  const register = createRegister(clickhouse, clock, createClockWatch(metrics, logger));
   // `size`: batches written at a time; `most`: together with those that take longer than a second
   // (group/permits.ts). Embedded: an insert takes one of our cores, so more inserts than cores only delay each
   // other. One write stays free for the ledger; the four of the embedded engine also serve replays and the rollup
@@ -138,16 +130,22 @@ export async function startIngest({
     }),
     createStore: (topic, partition) => {
       const source = sourceOf.get(topic)!;
-      return createStore(
-        { ...context, clickhouse: ofPartition(clickhouse, shardOf, topic, partition) },
-        {
-          source,
-          topic,
-          partition,
-          rawAvro: settings.KAFKA_RAW_AVRO_TOPICS.includes(topic),
-          avro: decoders.get(source)!,
-        },
-      );
+      const shard = (): Promise<ClickHouse> => shardOf(topic, partition);
+      return createStore({
+        ...today,
+        clickhouse: ofPartition(clickhouse, shardOf, topic, partition),
+        shard,
+        group: settings.KAFKA_GROUP_ID,
+        register,
+        ledger: async (row) => await ledgers.get(await shard())!(row),
+        takeoverRead: async (read) => await few.get(await shard())!.use('', read),
+        metrics,
+        source,
+        topic,
+        partition,
+        rawAvro: settings.KAFKA_RAW_AVRO_TOPICS.includes(topic),
+        avro: decoders.get(source)!,
+      });
     },
   });
   const stopping = new AbortController();

@@ -55,21 +55,23 @@ export function openTestStore(
 ): TestStore {
   const shardOf = createShardOf(clickhouse);
   const placed = ofPartition(clickhouse, shardOf, topic, partition);
-  const store = createStore(
-    {
-      clickhouse: placed,
-      group,
-      retentionDays,
-      maxEventBytes,
-      clock: Date.now,
-      metrics: createIngestMetrics(registry),
-      shardOf,
-      register: createRegister(clickhouse, Date.now, () => {}),
-      ledger: createLedger(placed),
-      takeoverRead: (_topic, _partition, read) => read(),
-    },
-    { source, topic, partition, rawAvro: false, avro: testDecoder(source) },
-  );
+  const store = createStore({
+    clickhouse: placed,
+    group,
+    retentionDays,
+    maxEventBytes,
+    clock: Date.now,
+    metrics: createIngestMetrics(registry),
+    shard: () => shardOf(topic, partition),
+    register: createRegister(clickhouse, Date.now, () => {}),
+    ledger: createLedger(placed),
+    takeoverRead: (read) => read(),
+    source,
+    topic,
+    partition,
+    rawAvro: false,
+    avro: testDecoder(source),
+  });
   const rulesAt = (evaluatedAt: number, period = 0): Rules => ({
     version: RULES_VERSION,
     evaluatedAt,

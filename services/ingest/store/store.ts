@@ -4,45 +4,31 @@ import type { Clock } from '../../../common/clock.ts';
 import type { SourceName } from '../../../common/sources.ts';
 import type { AvroDecoder } from '../avro/decoder.ts';
 import { tokenOf } from '../delivery/intent.ts';
-import { insertAllowed, type Contribution, type Seat } from '../delivery/joint.ts';
+import { insertAllowed, type Contribution } from '../delivery/joint.ts';
 import type { Ledger } from './ledger.ts';
-import type {
-  Batch,
-  Ended,
-  Fence,
-  LedgerEnd,
-  OrphanRows,
-  RecordMark,
-  Store,
-  Stored,
-  StoredAs,
-} from '../delivery/ports.ts';
+import type { LedgerEnd, OrphanRows, RecordMark, Store, StoredAs } from '../delivery/ports.ts';
 import type { RegisterReader } from './register.ts';
 import { DEAD_LETTER_COLUMNS, evaluateBatch, rulesFor, schemaIdsOf, textOf } from '../evaluate/evaluate.ts';
 import { lastRawInsert, type RawRows } from '../evaluate/raw-rows.ts';
 import { insertOf, recycle, type RowColumns } from '../evaluate/row-binary.ts';
 import type { IngestMetrics } from '../metrics.ts';
-import { assertShard, type ShardOf } from './shard.ts';
+import { assertShard } from './shard.ts';
 import { CHECKED_BYTES, checksum, type Record } from '../evaluate/record.ts';
 import { statements } from './statements.ts';
 
-/** What the partitions of one process share, with the ClickHouse of one partition. */
-export interface StoreContext {
+interface StoreOptions {
   /** runs each statement on the partition's shard (shard.ts) */
   readonly clickhouse: ClickHouse;
-  readonly shardOf: ShardOf;
+  readonly shard: () => Promise<ClickHouse>;
   readonly group: string;
   readonly retentionDays: number;
   readonly maxEventBytes: number;
   readonly register: RegisterReader;
   readonly ledger: Ledger;
   /** reads of takeovers: few at a time on each shard */
-  readonly takeoverRead: <T>(topic: string, partition: number, read: () => Promise<T>) => Promise<T>;
+  readonly takeoverRead: <T>(read: () => Promise<T>) => Promise<T>;
   readonly metrics: IngestMetrics;
   readonly clock: Clock;
-}
-
-interface StorePlace {
   readonly source: SourceName;
   readonly topic: string;
   readonly partition: number;
@@ -51,13 +37,12 @@ interface StorePlace {
 }
 
 /** The tables of one partition: see Store for what each function promises. */
-export function createStore(context: StoreContext, place: StorePlace): Store {
-  const { clickhouse, register, shardOf, group, ledger, metrics } = context;
-  const { source, topic, partition, avro } = place;
+export function createStore(options: StoreOptions): Store {
+  const { clickhouse, shard, register, group, ledger, takeoverRead, metrics } = options;
+  const { source, topic, partition, avro } = options;
   const where = { topic, partition };
   // in a cluster, takeovers and recoveries must see every acknowledged row, whichever node has it
   const reader = fresh(clickhouse, ['batches', 'dead_letters', source]);
-  const takeoverRead = <T>(read: () => Promise<T>): Promise<T> => context.takeoverRead(topic, partition, read);
   return {
     async ledgerEnd() {
       type Row = Omit<LedgerEnd, 'record'> & { offset: number | null; time: number; checksum: number | null };
@@ -77,29 +62,26 @@ export function createStore(context: StoreContext, place: StorePlace): Store {
       return found.map((row): OrphanRows => ({ ...row, minTimestamp: row.minTimestamp ?? undefined }));
     },
 
-    compare: (incarnation, records) => compare(context, place, reader, incarnation, records),
+    compare: (incarnation, records) => compare(options, reader, incarnation, records),
 
     async register(anew) {
       const found = await register.read(topic, partition, anew);
-      if (found.shard !== undefined)
-        assertShard(topic, partition, found.shard, (await shardOf(topic, partition)).shard);
+      if (found.shard !== undefined) assertShard(topic, partition, found.shard, (await shard()).shard);
       return found;
     },
 
     async claim(epoch) {
-      const { shard = '' } = await shardOf(topic, partition);
+      const { shard: name = '' } = await shard();
       await clickhouse.insertRows({
-        ...insertOf('partition_owners', OWNER_COLUMNS, [{ ...where, epoch, group, shard }]),
+        ...insertOf('partition_owners', OWNER_COLUMNS, [{ ...where, epoch, group, shard: name }]),
         // of two claims of an epoch the first one counts
         settings: { insert_deduplication_token: `owner:${topic}:${partition}:${epoch}` },
       });
     },
 
-    rulesFor: (records, evaluatedAt, period) =>
-      rulesFor(avro, records, settingsOf(context, place), { evaluatedAt, period }),
-
-    endRunning: () => clickhouse.killInsert(queryIdOf(place)),
-    insert: (batch, without, attempt, fence, seat) => insert(context, place, batch, without, attempt, fence, seat),
+    rulesFor: (records, evaluatedAt, period) => rulesFor(avro, records, settingsOf(options), { evaluatedAt, period }),
+    endRunning: () => clickhouse.killInsert(queryIdOf(options)),
+    insert: (...batch) => insert(options, ...batch),
 
     async requestRepair({ incarnation, first, last }, period) {
       await clickhouse.execute({
@@ -129,26 +111,20 @@ const OWNER_COLUMNS: RowColumns<{ topic: string; partition: number; epoch: numbe
 };
 
 /** What a verdict depends on today. */
-function settingsOf({ retentionDays, maxEventBytes }: StoreContext, { rawAvro }: StorePlace) {
+function settingsOf({ retentionDays, maxEventBytes, rawAvro }: StoreOptions) {
   return { retentionDays, maxEventBytes, rawAvro };
 }
 
 /** One for all inserts of rows and dead letters of the partition: they are ended together. */
-function queryIdOf({ topic, partition }: StorePlace): string {
+function queryIdOf({ topic, partition }: StoreOptions): string {
   return `ingest:${topic}:${partition}`;
 }
 
 async function insert(
-  context: StoreContext,
-  place: StorePlace,
-  batch: Batch,
-  without: ReadonlySet<number>,
-  attempt: number,
-  fence: Fence,
-  seat: Seat | undefined,
-): Promise<Stored | 'unfinished' | Ended> {
-  const { clickhouse, metrics, clock } = context;
-  const { source, topic, partition, avro } = place;
+  options: StoreOptions,
+  ...[batch, without, attempt, fence, seat]: Parameters<Store['insert']>
+): ReturnType<Store['insert']> {
+  const { clickhouse, metrics, clock, source, topic, partition, avro } = options;
   const { incarnation, last: batchLast, rules, records } = batch;
   if (rules.schemaIds.length > 0) {
     const missing = records.filter((r) => !without.has(r.offset)).flatMap((r) => r.value ?? []);
@@ -157,7 +133,7 @@ async function insert(
   const at = { topic, partition, incarnation, batchLast };
   const evaluated = await evaluateBatch(source, at, rules, records, avro, without);
   const { rowOffsets, deadOffsets, minTimestamp } = evaluated;
-  const queryId = queryIdOf(place);
+  const queryId = queryIdOf(options);
   const token = tokenOf(topic, partition, batch, attempt);
   const done = metrics.insertSeconds.startTimer({ source });
   if (deadOffsets.length > 0) {
@@ -218,13 +194,12 @@ async function insertRaw(
 }
 
 async function compare(
-  context: StoreContext,
-  place: StorePlace,
+  options: StoreOptions,
   reader: Reader,
   incarnation: number,
   records: readonly Record[],
 ): Promise<readonly StoredAs[]> {
-  const { source, topic, partition, avro } = place;
+  const { source, topic, partition, avro } = options;
   if (records.length === 0) return [];
   const [first, last] = [records[0]!.offset, records.at(-1)!.offset];
   const stored = await select<{ offset: number; checksum: number; dead_time: number | null }>(
@@ -233,7 +208,7 @@ async function compare(
     { topic, partition, source, incarnation, first, last, checked_bytes: CHECKED_BYTES },
   );
   const byOffset = Map.groupBy(stored, (s) => s.offset);
-  const settings = settingsOf(context, place);
+  const settings = settingsOf(options);
   const ids = new Set(await schemaIdsOf(avro, records, settings));
   return records.map((record) => {
     const found = byOffset.get(record.offset);
