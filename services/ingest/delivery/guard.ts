@@ -7,41 +7,41 @@ const RETRY_MAX_MS = 5_000;
 
 /** What every step of a lane passes: is the partition still ours, may it write now, is a failure worth another try. */
 export class Guard {
-  readonly #ports: Ports;
-  readonly #intake: Intake;
+  readonly ports: Ports;
+  readonly intake: Intake;
   #release: (() => void) | undefined;
 
   constructor(ports: Ports, intake: Intake) {
-    this.#ports = ports;
-    this.#intake = intake;
+    this.ports = ports;
+    this.intake = intake;
   }
 
   check(): Ended | undefined {
-    if (this.#ports.isOver()) return 'over';
-    return this.#intake.retake === undefined ? undefined : 'retake';
+    if (this.ports.isOver()) return 'over';
+    return this.intake.retake === undefined ? undefined : 'retake';
   }
 
   /** The same, for a step that need not be finished when the process stops. */
   checkOrDrain(): Ended | undefined {
-    return this.#ports.isDraining() ? 'over' : this.check();
+    return this.ports.isDraining() ? 'over' : this.check();
   }
 
   /** Asked right before a write. Undefined if our group owns the partition and this process is surely a member. */
   async fence(): Promise<Ended | undefined> {
     for (;;) {
-      const { owner } = await this.#ports.store.register();
-      if (owner?.group !== this.#ports.group) return 'retake';
-      if (this.#ports.isOver()) return 'over';
-      if (this.#ports.isMember()) return undefined;
+      const { owner } = await this.ports.store.register();
+      if (owner?.group !== this.ports.group) return 'retake';
+      if (this.ports.isOver()) return 'over';
+      if (this.ports.isMember()) return undefined;
       // then the register is read again: another group may have taken the partition meanwhile
-      await this.#ports.wait(RETRY_FIRST_MS);
+      await this.ports.wait(RETRY_FIRST_MS);
     }
   }
 
   /** Waits until this process is surely a member: what we write must not arrive long after another became the owner. */
   async asMember(): Promise<Ended | undefined> {
-    while (!this.#ports.isMember() && !this.#ports.isOver()) await this.#ports.wait(RETRY_FIRST_MS);
-    return this.#ports.isOver() ? 'over' : undefined;
+    while (!this.ports.isMember() && !this.ports.isOver()) await this.ports.wait(RETRY_FIRST_MS);
+    return this.ports.isOver() ? 'over' : undefined;
   }
 
   /**
@@ -50,7 +50,7 @@ export class Guard {
    */
   async checkLogHas(offset: number | undefined): Promise<Ended | undefined> {
     if (offset === undefined) return undefined;
-    const log = await this.persistently('the look at the log', () => this.#ports.watermarks());
+    const log = await this.persistently('the look at the log', () => this.ports.watermarks());
     if (typeof log === 'string') return log;
     return log.high <= offset ? 'retake' : undefined;
   }
@@ -60,7 +60,7 @@ export class Guard {
    * one: it would never be released.
    */
   async takePermit(asked?: Promise<() => void>): Promise<void> {
-    this.#release ??= await (asked ?? this.#ports.permit());
+    this.#release ??= await (asked ?? this.ports.permit());
   }
 
   /** Returns the seat. If the others went without this batch, the batch takes a permit before it is inserted alone. */
@@ -85,7 +85,7 @@ export class Guard {
    * with what failed.
    */
   async persistently<T>(what: string, step: () => Promise<T>): Promise<T | Ended> {
-    const ports = this.#ports;
+    const ports = this.ports;
     let service: Service | undefined;
     for (let failures = 0; ; failures++) {
       if (ports.isOver()) return 'over';

@@ -20,20 +20,16 @@ export class Intake {
   peeked: Fetched | undefined;
   /**
    * The offset that the next offer must be fetched from. An offer from another one comes if the log began again, if its
-   * start moved, or if the fetch is older than a rejoin.
+   * start moved, or if the fetch is older than a rejoin. While records are accepted and no retake is due: one after the
+   * last offset that was fetched.
    */
-  #asked = 0;
+  asked = 0;
   /** the ledger's last record; it must be met again before anything is accepted */
   awaited: RecordMark | undefined;
   readonly #ports: Pick<Ports, 'fetchFrom'>;
 
   constructor(ports: Pick<Ports, 'fetchFrom'>) {
     this.#ports = ports;
-  }
-
-  /** While records are accepted and no retake is due: one after the last offset that was fetched. */
-  get asked(): number {
-    return this.#asked;
   }
 
   /** Accepts nothing until open() or peek(). */
@@ -67,7 +63,7 @@ export class Intake {
   offer(fetched: Fetched & { readonly at: number }): boolean {
     const isWanted = this.state === 'running' || (this.state === 'comparing' && this.peeked === undefined);
     if (!isWanted || this.retake !== undefined) return false;
-    if (fetched.at !== this.#asked) {
+    if (fetched.at !== this.asked) {
       this.retake = 'elsewhere';
       return false;
     }
@@ -75,7 +71,7 @@ export class Intake {
       this.peeked = fetched;
       return true;
     }
-    this.#asked = fetched.to + 1;
+    this.asked = fetched.to + 1;
     const expected = this.awaited;
     if (expected !== undefined) {
       const record = fetched.records.find((r) => r.offset === expected.offset);
@@ -91,7 +87,7 @@ export class Intake {
   }
 
   #ask(offset: number): void {
-    this.#asked = offset;
+    this.asked = offset;
     this.#ports.fetchFrom(offset);
   }
 }

@@ -106,7 +106,7 @@ export class Lane implements Companion {
   async #runOnce(): Promise<Ended> {
     const paused = await this.#whilePaused();
     if (paused !== undefined) return paused;
-    const taken = await takePartition(this.#ports, this.#guard, this.#intake, this.#announced);
+    const taken = await takePartition(this.#guard, this.#announced);
     if (typeof taken === 'string') return taken;
     this.#begin(taken);
     for (const batch of taken.plan.close) {

@@ -1,7 +1,6 @@
 import type { Fetched } from './inbox.ts';
 import { compareLog, isMarked } from './comparison.ts';
 import type { Guard } from './guard.ts';
-import type { Intake } from './intake.ts';
 import { decodeIntent, type Intent } from './intent.ts';
 import {
   planOwnership,
@@ -37,15 +36,10 @@ export interface Takeover {
  * Takes a partition: looks, decides (takeover.ts), does what was decided, and looks again until the lane can go on.
  * `announced`: a batch that this process announced.
  */
-export async function takePartition(
-  ports: Ports,
-  guard: Guard,
-  intake: Intake,
-  announced: Intent | undefined,
-): Promise<Takeover | Ended> {
+export async function takePartition(guard: Guard, announced: Intent | undefined): Promise<Takeover | Ended> {
+  const { ports, intake } = guard;
   const { retake } = intake;
-  const atEnd =
-    retake === 'missing' ? await seenBefore(ports, guard, intake) : retake === 'another' ? retake : undefined;
+  const atEnd = retake === 'missing' ? await seenBefore(guard) : retake === 'another' ? retake : undefined;
   if (atEnd === 'over' || atEnd === 'retake') return atEnd;
   let compared: Compared | undefined;
   let claimed = 0;
@@ -56,13 +50,13 @@ export async function takePartition(
     if ('kind' in found) {
       // never an epoch twice: its token may be there without its row
       if ('epoch' in found) claimed = Math.max(found.epoch, claimed + 1);
-      const ended = await own(ports, guard, intake, found, claimed);
+      const ended = await own(guard, found, claimed);
       if (ended !== undefined) return ended;
       continue;
     }
     const plan = planTakeover(found.facts);
     if (plan.kind === 'go_on') return { plan, ...found };
-    const result = await compare(ports, guard, intake, plan);
+    const result = await compare(guard, plan);
     if (typeof result === 'string') return result;
     compared = result;
   }
@@ -96,13 +90,8 @@ async function look(
 }
 
 /** Waits for the owner, becomes it, or outwaits what the former one may still send. */
-async function own(
-  ports: Ports,
-  guard: Guard,
-  intake: Intake,
-  plan: OwnershipPlan,
-  epoch: number,
-): Promise<Ended | undefined> {
+async function own(guard: Guard, plan: OwnershipPlan, epoch: number): Promise<Ended | undefined> {
+  const { ports, intake } = guard;
   if (plan.kind === 'wait_for_group') {
     if (ports.isDraining()) return 'over';
     ports.log('waiting_for_group', { group: plan.group });
@@ -131,7 +120,8 @@ async function own(
  * No record stands at the ledger's end: compaction took it, or the topic was recreated and has a control record there.
  * The newest mark at which the log has a record decides. If MAX_LOOKS fetches do not find it, the comparison decides.
  */
-async function seenBefore(ports: Ports, guard: Guard, intake: Intake): Promise<SeenAtEnd | Ended> {
+async function seenBefore(guard: Guard): Promise<SeenAtEnd | Ended> {
+  const { ports, intake } = guard;
   const { store } = ports;
   const found = await guard.persistently('the comparison', async () => ({
     life: (await store.ledgerEnd())?.incarnation ?? 0,
@@ -139,7 +129,7 @@ async function seenBefore(ports: Ports, guard: Guard, intake: Intake): Promise<S
   }));
   if (typeof found === 'string') return found;
   intake.close();
-  const peek = peekOf(ports, guard, intake);
+  const peek = peekOf(guard);
   let before = found.high;
   // each step looks at twice as many marks as the one before
   for (let count = 1, looks = 0; ; count *= 2) {
@@ -166,7 +156,8 @@ async function seenBefore(ports: Ports, guard: Guard, intake: Intake): Promise<S
 }
 
 /** Returns a function that reads the log from an offset on. */
-function peekOf(ports: Ports, guard: Guard, intake: Intake) {
+function peekOf(guard: Guard) {
+  const { ports, intake } = guard;
   return async (at: number): Promise<Fetched | Ended> => {
     intake.peek(at);
     for (;;) {
@@ -179,15 +170,10 @@ function peekOf(ports: Ports, guard: Guard, intake: Intake) {
   };
 }
 
-function compare(
-  ports: Ports,
-  guard: Guard,
-  intake: Intake,
-  plan: Extract<Plan, { kind: 'compare' }>,
-): Promise<Compared | Ended> {
-  const { store } = ports;
+function compare(guard: Guard, plan: Extract<Plan, { kind: 'compare' }>): Promise<Compared | Ended> {
+  const { store } = guard.ports;
   const reads = {
-    peek: peekOf(ports, guard, intake),
+    peek: peekOf(guard),
     mark: (life: number, before: number) =>
       guard.persistently('the comparison', async () => (await store.marks(life, before))[0]),
     compare: (life: number, of: Fetched['records']) =>
