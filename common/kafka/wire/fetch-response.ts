@@ -46,7 +46,7 @@ export async function decodeFetchResponse(raw: Buffer, { fetchOffset, maxBytes, 
   const clientSideThrottleTime = input.int32();
   const errorCode = input.int16();
   const sessionId = input.int32();
-  const budget: Budget = { left: maxBytes };
+  const budget: Budget = { left: maxBytes, maxRecordBytes: maxBytes };
   let unreadable = 0;
   let given = 0;
   /**
@@ -71,9 +71,9 @@ export async function decodeFetchResponse(raw: Buffer, { fetchOffset, maxBytes, 
       const preferredReadReplica = input.int32();
       const records = input.bytes();
       const from = fetchOffset(topicName, partition);
-      const taken: Taken = { records: [], whole: undefined, at: from, last: undefined, buffers: [] };
+      const taken: Taken = { from, records: [], whole: undefined, at: from, last: undefined, buffers: [] };
       try {
-        await readPartition(records, aborted, from, budget, maxBytes, taken);
+        await readPartition(records, aborted, budget, taken);
       } catch (error) {
         unreadable++;
         onUnreadable({ topic: topicName, partition, offset: taken.at, lastOffset: taken.last }, error as Error);
@@ -96,6 +96,8 @@ export async function decodeFetchResponse(raw: Buffer, { fetchOffset, maxBytes, 
 
 /** The result for one partition. */
 interface Taken {
+  /** where the fetch began */
+  readonly from: number;
   readonly records: FetchedRecord[];
   /** the last offset of the record batches that were read completely */
   whole: number | undefined;
@@ -137,16 +139,11 @@ function blocksOf({ records, whole, buffers }: Taken, stableEnd: number) {
   ];
 }
 
-/**
- * Adds the partition's records from offset `from` on. Throws at the first unreadable batch, after it added those
- * before.
- */
+/** Adds the partition's records. Throws at the first unreadable batch, after it added those before. */
 async function readPartition(
   records: Buffer,
   aborted: readonly AbortedTransaction[],
-  from: number,
   budget: Budget,
-  maxBytes: number,
   taken: Taken,
 ): Promise<void> {
   const waiting = aborted.toSorted((a, b) => a.firstOffset - b.firstOffset);
@@ -160,12 +157,12 @@ async function readPartition(
     const batch = records.subarray(at, at + size);
     const header = batchHeader(batch);
     taken.last = header.lastOffset;
-    if (header.lastOffset >= from) {
+    if (header.lastOffset >= taken.from) {
       while (waiting[0] !== undefined && waiting[0].firstOffset <= header.lastOffset)
         producers.add(waiting.shift()!.producerId);
       if (header.control) producers.delete(header.producerId);
       const isLeftOut = header.control || (header.transactional && producers.has(header.producerId));
-      if (!isLeftOut && !(await readBatch(header, batch.subarray(HEADER_BYTES), from, budget, maxBytes, taken))) return;
+      if (!isLeftOut && !(await readBatch(header, batch.subarray(HEADER_BYTES), budget, taken))) return;
       taken.whole = header.lastOffset;
     }
     at += size;
@@ -177,15 +174,8 @@ async function readPartition(
 }
 
 /** Returns true if all records were read, false if the budget ended inside. */
-async function readBatch(
-  header: BatchHeader,
-  data: Buffer,
-  from: number,
-  budget: Budget,
-  maxBytes: number,
-  { records, buffers }: Taken,
-): Promise<boolean> {
-  const recordsOf = recordReader(header, from, budget, maxBytes, records);
+async function readBatch(header: BatchHeader, data: Buffer, budget: Budget, taken: Taken): Promise<boolean> {
+  const recordsOf = recordReader(header, taken.from, budget, taken.records);
   const { codec } = header;
   // records keep the memory that they are slices of. So no more is decompressed at once than may be kept, and
   // uncompressed records are copied: else they would keep the whole response.
@@ -201,7 +191,8 @@ async function readBatch(
   } else {
     await pushInTurns(recordsOf, whole);
     // Node shares a buffer only if it is larger than what is read from it
-    if (whole.length === whole.buffer.byteLength && whole.buffer instanceof ArrayBuffer) buffers.push(whole.buffer);
+    if (whole.length === whole.buffer.byteLength && whole.buffer instanceof ArrayBuffer)
+      taken.buffers.push(whole.buffer);
   }
   if (!recordsOf.isDone() && budget.left > 0)
     throw new Error(`the record batch has fewer than its ${header.count} records`);

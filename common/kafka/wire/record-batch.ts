@@ -138,9 +138,10 @@ const LEAST_RECORD = 6;
 /** So many records are read in one turn of the event loop: 2 to 4 ms, if nothing is kept of them. */
 const RECORDS_AT_ONCE = 20_000;
 
-/** How much of a response may still be kept, bytes; shared by its partitions. */
+/** How much may be kept, bytes; shared by the partitions of a response. */
 export interface Budget {
   left: number;
+  readonly maxRecordBytes: number;
 }
 
 /**
@@ -150,13 +151,8 @@ export interface Budget {
  * whole. It keeps no headers either that would take more than maxRecordBytes: a header of two bytes takes 150 bytes
  * of memory.
  */
-export function recordReader(
-  header: BatchHeader,
-  from: number,
-  budget: Budget,
-  maxRecordBytes: number,
-  records: FetchedRecord[],
-) {
+export function recordReader(header: BatchHeader, from: number, budget: Budget, records: FetchedRecord[]) {
+  const { maxRecordBytes } = budget;
   let read = 0;
   let waiting: Buffer[] = [];
   let waitingBytes = 0;
