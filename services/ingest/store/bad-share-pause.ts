@@ -28,70 +28,59 @@ interface BadShareLimits {
   readonly pauseSeconds: number;
 }
 
-interface Share {
-  readonly bad: number;
-  readonly messages: number;
-}
-
-/** Returns what creates the bad-share pause of a partition. Partitions that are taken together share one read of pauses. */
+/**
+ * Returns what creates the bad-share pause of a partition: more than `percent` of the last `window` messages are bad. If
+ * a partition has fewer messages, the rest counts as good, so a few bad ones of a small topic pause nothing. Batches
+ * count whole. The ledger is read only if the bad messages of the last look and all bad ones since may exceed the share.
+ * Pauses stand in a table: they outlive the process, and commands find them. Partitions that are taken together share
+ * one read of it.
+ */
 export function createBadShares(
   clickhouse: ClickHouse,
   shardOf: ShardOf,
-  limits: BadShareLimits,
+  { percent, window, pauseSeconds }: BadShareLimits,
 ): (topic: string, partition: number) => BadShare {
   const readAll = shared(() => readPauses(clickhouse));
-  return (topic, partition) =>
-    createBadShare(ofPartition(clickhouse, shardOf, topic, partition), readAll, { topic, partition }, limits);
-}
+  return (topic, partition) => {
+    const where = { topic, partition };
+    const shard = ofPartition(clickhouse, shardOf, topic, partition);
+    const ledger = fresh(shard, ['batches']);
+    let last: Pause | undefined;
+    /** of the last look; undefined before the first one: the last owner may have seen too many */
+    let bad: number | undefined;
+    let since = 0;
 
-/**
- * The bad-share pause of one partition: more than `percent` of the last `window` messages are bad. If a partition has
- * fewer messages, the rest counts as good, so a few bad ones of a small topic pause nothing. Batches count whole. The
- * ledger is read only if the bad messages of the last look and all bad ones since may exceed the share. Pauses
- * stand in a table: they outlive the process, and commands find them. `readAll` reads the pauses of all partitions.
- */
-function createBadShare(
-  clickhouse: ClickHouse,
-  readAll: () => Promise<readonly Pause[]>,
-  where: { readonly topic: string; readonly partition: number },
-  { percent, window, pauseSeconds }: BadShareLimits,
-): BadShare {
-  const ledger = fresh(clickhouse, ['batches']);
-  let last: Pause | undefined;
-  /** of the last look; undefined before the first one: the last owner may have seen too many */
-  let bad: number | undefined;
-  let since = 0;
+    return {
+      async paused() {
+        last = (await readAll()).find((p) => p.topic === topic && p.partition === partition);
+        if (last === undefined || last.leftMs <= 0) return undefined;
+        const { topic: _, partition: __, ...pause } = last;
+        return pause;
+      },
 
-  return {
-    async paused() {
-      last = (await readAll()).find((p) => p.topic === where.topic && p.partition === where.partition);
-      if (last === undefined || last.leftMs <= 0) return undefined;
-      const { topic: _, partition: __, ...pause } = last;
-      return pause;
-    },
+      add(deadLetters) {
+        since += deadLetters;
+      },
 
-    add(deadLetters) {
-      since += deadLetters;
-    },
-
-    async pauses(incarnation, next) {
-      if (bad !== undefined && (since === 0 || (bad + since) * 100 <= percent * window)) return false;
-      const from = last?.incarnation === incarnation ? last.next : 0;
-      const of = { ...where, incarnation, from, window };
-      const share = (await select<Share>(ledger, statements.badShare, of))[0]!;
-      const isTooMuch = share.bad * 100 > percent * Math.max(share.messages, window);
-      if (isTooMuch)
-        await clickhouse.execute({
-          sql: statements.pausePartition,
-          params: { ...where, incarnation, next, ...share, seconds: pauseSeconds },
-          // the row's version is one above the last one: a replica that lags would repeat the version of a resume
-          ...freshly(['paused_partitions']),
-        });
-      // nothing before a pause counts any more
-      bad = isTooMuch ? 0 : share.bad;
-      since = 0;
-      return isTooMuch;
-    },
+      async pauses(incarnation, next) {
+        if (bad !== undefined && (since === 0 || (bad + since) * 100 <= percent * window)) return false;
+        const from = last?.incarnation === incarnation ? last.next : 0;
+        const of = { ...where, incarnation, from, window };
+        const share = (await select<Pick<Pause, 'bad' | 'messages'>>(ledger, statements.badShare, of))[0]!;
+        const isTooMuch = share.bad * 100 > percent * Math.max(share.messages, window);
+        if (isTooMuch)
+          await shard.execute({
+            sql: statements.pausePartition,
+            params: { ...where, incarnation, next, ...share, seconds: pauseSeconds },
+            // the row's version is one above the last one: a replica that lags would repeat the version of a resume
+            ...freshly(['paused_partitions']),
+          });
+        // nothing before a pause counts any more
+        bad = isTooMuch ? 0 : share.bad;
+        since = 0;
+        return isTooMuch;
+      },
+    };
   };
 }
 
