@@ -32,13 +32,6 @@ export interface Client {
   isDead(): boolean;
 }
 
-interface Repair {
-  readonly partition: number;
-  readonly incarnation: number;
-  readonly last: number;
-  readonly period: number;
-}
-
 const TOPIC = 'topic';
 const INSERT_DELAYED = 0.15;
 /** store.ts: a register of this age is used, milliseconds */
@@ -61,8 +54,9 @@ export type ClickHouse = ReturnType<typeof createClickHouse>;
 export function createClickHouse(world: World, logs: readonly Log[]) {
   const tables = createTables(world, onPart);
   const ledger: LedgerRow[] = [];
-  const owners: { partition: number; group: string; epoch: number; token: string }[] = [];
-  const repairs: Repair[] = [];
+  const owners: { partition: number; group: string; epoch: number }[] = [];
+  /** periods */
+  const repairs = new Set<number>();
   /** rows that retention has taken */
   const expired: Row[] = [];
   const registry = new Set<number>();
@@ -71,17 +65,7 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
   const pausedUntil = new Map<number, number>();
   let inserts = 0;
   const jobs = new Set<Job>();
-  let backup:
-    | {
-        parts: ReturnType<typeof tables.copy>;
-        ledger: LedgerRow[];
-        owners: typeof owners;
-        repairs: Repair[];
-        expired: Row[];
-        period: number;
-        isSnapshot: boolean;
-      }
-    | undefined;
+  let backup: (ReturnType<typeof state> & { parts: ReturnType<typeof tables.copy>; isSnapshot: boolean }) | undefined;
   /**
    * written by a late request of a former owner: when the ledger had its batch already, or when Kafka no longer had the
    * record
@@ -104,15 +88,10 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
     marks: (partition: number): number[] =>
       marksOf(partition, ledgerEnd(partition)?.incarnation ?? 0, Infinity).map((m) => m.offset),
     /** Rows of the present life that are in a batch of the ledger. */
-    finished: (partition: number): Row[] =>
-      (['raw', 'dead'] as const).flatMap((t) =>
-        tables
-          .rows(t)
-          .filter(
-            (r) =>
-              r.event.partition === partition && r.incarnation === ledgerEnd(partition)?.incarnation && isFinished(r),
-          ),
-      ),
+    finished(partition: number): Row[] {
+      const life = ledgerEnd(partition)?.incarnation;
+      return stored().filter((r) => r.event.partition === partition && r.incarnation === life && isFinished(r));
+    },
     expire(rows: readonly Row[]): void {
       expired.push(...rows);
       tables.expire(new Set(rows.map((r) => r.event)));
@@ -146,36 +125,19 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
      * tables lack). It does not count if a repair was done meanwhile.
      */
     async backUp(): Promise<void> {
-      const state = (): string => [era, repairsDone, life].join();
-      const begun = state();
-      const [rowsOfLedger, claimed, registered] = [[...ledger], [...owners], period];
+      const moment = (): string => [era, repairsDone, life].join();
+      const begun = moment();
+      const first = state();
       await world.hop('backup');
       // Rows that expire later are still in these parts. A row that expired before is written again after a restore if
       // the copied ledger lacks its batch.
-      const [parts, gone] = [tables.copy(), expired.filter((row) => batchOf(row, rowsOfLedger) !== undefined)];
+      const [parts, gone] = [tables.copy(), expired.filter((row) => batchOf(row, first.ledger) !== undefined)];
       await world.hop('backup');
-      if (begun === state())
-        backup = {
-          parts,
-          ledger: rowsOfLedger,
-          owners: claimed,
-          repairs: [...repairs],
-          expired: gone,
-          period: registered,
-          isSnapshot: false,
-        };
+      if (begun === moment()) backup = { ...first, parts, repairs: [...repairs], expired: gone, isSnapshot: false };
     },
     /** All tables and windows at one moment: a snapshot of the volume. */
     snapshot(): void {
-      backup = {
-        parts: tables.copy(),
-        ledger: [...ledger],
-        owners: [...owners],
-        repairs: [...repairs],
-        expired: [...expired],
-        period,
-        isSnapshot: true,
-      };
+      backup = { ...state(), parts: tables.copy(), isSnapshot: true };
     },
     get backup() {
       return backup;
@@ -187,16 +149,17 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
       tables.restore(backup!.parts, backup!.isSnapshot);
       ledger.splice(0, ledger.length, ...backup!.ledger);
       owners.splice(0, owners.length, ...backup!.owners);
-      repairs.splice(0, repairs.length, ...backup!.repairs);
+      repairs.clear();
+      for (const of of backup!.repairs) repairs.add(of);
       expired.splice(0, expired.length, ...backup!.expired);
       period = Math.max(period, backup!.period);
     },
     /** The rollup service does the repairs that wait; with `all`, it compares every period with raw too. */
     async repair(all: boolean): Promise<void> {
       const begun = life;
-      for (const of of new Set(repairs.map((r) => r.period))) {
+      for (const of of state().repairs) {
         if (!(await build(of, begun))) continue;
-        for (const [i, r] of [...repairs.entries()].toReversed()) if (r.period === of) repairs.splice(i, 1);
+        repairs.delete(of);
         repairsDone++;
       }
       if (!all) return;
@@ -210,6 +173,10 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
     },
   };
 
+  function state() {
+    return { ledger: [...ledger], owners: [...owners], repairs: [...repairs], expired: [...expired], period };
+  }
+
   /**
    * A period's rollups made from raw and swapped in, if the ledger has reached the batch of every row
    * (unfinished_batches.sql).
@@ -221,10 +188,8 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
     if (life !== begun) return false;
     const rows = tables.rows('raw').filter((r) => r.period === of);
     const isUnfinished = ({ event, incarnation, batchLast }: Row): boolean => {
-      const end = ledgerEnd(event.partition);
-      return (
-        end === undefined || incarnation > end.incarnation || (incarnation === end.incarnation && batchLast > end.last)
-      );
+      const { incarnation: life = -1, last = -1 } = ledgerEnd(event.partition) ?? {};
+      return incarnation > life || (incarnation === life && batchLast > last);
     };
     if (rows.some(isUnfinished)) return false;
     await world.hop('repair');
@@ -278,12 +243,12 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
       compare: (incarnation, records) =>
         request(client, 'difference', () =>
           (records as readonly Event[]).map((event) => {
-            const stored = [...tables.rows('raw'), ...tables.rows('dead')].find(
+            const found = stored().find(
               (r) =>
                 r.incarnation === incarnation && r.event.partition === partition && r.event.offset === event.offset,
             );
-            if (stored === undefined) return event.value === null ? undefined : 'nothing';
-            return checksum(stored.event) === checksum(event) ? 'same' : 'another';
+            if (found === undefined) return event.value === null ? undefined : 'nothing';
+            return checksum(found.event) === checksum(event) ? 'same' : 'another';
           }),
         ),
       async register(fresh) {
@@ -295,8 +260,8 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
       },
       claim: (epoch) =>
         request(client, 'claim', () => {
-          const token = `owner:${partition}:${epoch}`;
-          if (!owners.some((o) => o.token === token)) owners.push({ partition, token, group: client.group, epoch });
+          if (!owners.some((o) => o.partition === partition && o.epoch === epoch))
+            owners.push({ partition, group: client.group, epoch });
         }),
       rulesFor: (records, evaluatedAt, least) =>
         request(client, 'schemas', () => rulesFor(records, evaluatedAt, least)),
@@ -320,14 +285,9 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
         ),
       requestRepair: (batch) =>
         request(client, 'repair', () => {
-          const rows = tables
-            .rows('raw')
-            .filter(
-              (r) =>
-                r.event.partition === partition && r.incarnation === batch.incarnation && r.batchLast === batch.last,
-            );
-          for (const of of new Set(rows.map((r) => r.period)))
-            repairs.push({ partition, incarnation: batch.incarnation, last: batch.last, period: of });
+          for (const { event, incarnation, batchLast, period: of } of tables.rows('raw'))
+            if (event.partition === partition && incarnation === batch.incarnation && batchLast === batch.last)
+              repairs.add(of);
           world.count('repairs requested');
         }),
       writeLedger: (entry) => record(client, partition, entry),
@@ -488,15 +448,8 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
 
     function writeLedgerRow(): void {
       world.trace('ledger', { partition, ...entry });
-      if (
-        !ledger.some(
-          (r) =>
-            r.partition === partition &&
-            r.incarnation === entry.incarnation &&
-            r.first === entry.first &&
-            r.last === entry.last,
-        )
-      )
+      const idOf = (r: LedgerEntry): string => `${r.incarnation}:${r.first}-${r.last}`;
+      if (!ledger.some((r) => r.partition === partition && idOf(r) === idOf(entry)))
         ledger.push({ ...entry, partition, group: client.group });
     }
   }
@@ -511,6 +464,10 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
       former,
       isSettled: former === undefined || before[0]?.group === last.group,
     };
+  }
+
+  function stored(): Row[] {
+    return [...tables.rows('raw'), ...tables.rows('dead')];
   }
 
   function batchOf({ incarnation, event }: Row, rows = ledger): LedgerRow | undefined {
@@ -529,21 +486,12 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
 
   /** in a table and in a batch of the ledger */
   function isStored(event: Event): boolean {
-    const rows = [...tables.rows('raw'), ...tables.rows('dead'), ...expired];
-    return rows.some((r) => r.event === event && isFinished(r));
+    return [...stored(), ...expired].some((r) => r.event === event && isFinished(r));
   }
 
   function ledgerEnd(partition: number): LedgerRow | undefined {
-    let end: LedgerRow | undefined;
-    for (const row of ledger)
-      if (
-        row.partition === partition &&
-        (end === undefined ||
-          row.incarnation > end.incarnation ||
-          (row.incarnation === end.incarnation && row.first > end.first))
-      )
-        end = row;
-    return end;
+    const rows = ledger.filter((r) => r.partition === partition);
+    return rows.toSorted((a, b) => b.incarnation - a.incarnation || b.first - a.first)[0];
   }
 
   function marksOf(partition: number, incarnation: number, before: number): RecordMark[] {
@@ -555,45 +503,22 @@ export function createClickHouse(world: World, logs: readonly Log[]) {
   }
 
   function orphans(partition: number, incarnation: number, from: number, since: number): OrphanRows[] {
-    const found = new Map<
-      string,
-      {
-        incarnation: number;
-        last: number;
-        evaluatedAt: number;
-        offsets: number[];
-        deadOffsets: number[];
-        minTimestamp: undefined;
-      }
-    >();
-    for (const target of ['raw', 'dead'] as const) {
-      for (const row of tables.rows(target)) {
-        const { event, batchLast: last, evaluatedAt } = row;
-        if (
-          event.partition !== partition ||
-          row.incarnation < incarnation ||
-          (row.incarnation === incarnation && event.offset < from)
-        )
-          continue;
-        if (target === 'raw' && row.period < since) continue;
-        const key = `${row.incarnation} ${last} ${evaluatedAt}`;
-        const batch = found.get(key) ?? {
-          incarnation: row.incarnation,
-          last,
-          evaluatedAt,
-          offsets: [],
-          deadOffsets: [],
-          minTimestamp: undefined,
-        };
-        (target === 'raw' ? batch.offsets : batch.deadOffsets).push(event.offset);
-        found.set(key, batch);
-      }
-    }
-    for (const batch of found.values())
-      for (const list of [batch.offsets, batch.deadOffsets]) list.sort((a, b) => a - b);
-    return [...found.values()].toSorted(
-      (a, b) => a.incarnation - b.incarnation || a.last - b.last || a.evaluatedAt - b.evaluatedAt,
-    );
+    const isMeant = ({ event, incarnation: of }: Row): boolean =>
+      event.partition === partition && (of > incarnation || (of === incarnation && event.offset >= from));
+    const raw = tables.rows('raw').filter((row) => isMeant(row) && row.period >= since);
+    const dead = tables.rows('dead').filter(isMeant);
+    const offsetsOf = (rows: readonly Row[]): number[] => rows.map((r) => r.event.offset).toSorted((a, b) => a - b);
+    const batches = Map.groupBy([...raw, ...dead], (r) => `${r.incarnation} ${r.batchLast} ${r.evaluatedAt}`);
+    return [...batches.values()]
+      .map((of) => ({
+        incarnation: of[0]!.incarnation,
+        last: of[0]!.batchLast,
+        evaluatedAt: of[0]!.evaluatedAt,
+        offsets: offsetsOf(of.filter((row) => raw.includes(row))),
+        deadOffsets: offsetsOf(of.filter((row) => dead.includes(row))),
+        minTimestamp: undefined,
+      }))
+      .toSorted((a, b) => a.incarnation - b.incarnation || a.last - b.last || a.evaluatedAt - b.evaluatedAt);
   }
 }
 

@@ -176,23 +176,17 @@ export function createLog(world: World, partition: number) {
      * What a fetch of up to `size` slots at this offset gives; a client never sees a slot that is not a record, but its
      * offset counts.
      */
-    read(
-      at: number,
-      size: number,
-    ):
-      | { readonly kind: 'nothing' }
-      | { readonly kind: 'out_of_range' }
-      | { readonly kind: 'fetched'; readonly fetched: Fetched } {
-      if (at < low || at > slots.length) return { kind: 'out_of_range' };
+    read(at: number, size: number): Fetched | 'nothing' | 'out_of_range' {
+      if (at < low || at > slots.length) return 'out_of_range';
       const found: number[] = [];
       for (let offset = at; offset < slots.length && found.length < size; offset++)
         if (slots[offset] !== 'absent') found.push(offset);
-      if (found.length === 0) return { kind: 'nothing' };
+      if (found.length === 0) return 'nothing';
       const records = found.flatMap((offset) => {
         const slot = slots[offset]!;
         return typeof slot === 'string' ? [] : [slot];
       });
-      return { kind: 'fetched', fetched: { to: found.at(-1)!, records } };
+      return { to: found.at(-1)!, records };
     },
     /** calls once when the log is another than at `seen`, perhaps at once */
     onChange(seen: number, reader: () => void): void {

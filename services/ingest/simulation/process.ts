@@ -42,12 +42,6 @@ interface ProcessOptions {
 
 export type Process = ReturnType<typeof startProcess>;
 
-interface Deferred {
-  readonly promise: Promise<void>;
-  readonly isResolved: boolean;
-  readonly resolve: () => void;
-}
-
 /** One partition of a process, with what its client does for it. */
 interface Taken {
   readonly log: Log;
@@ -82,9 +76,9 @@ export function startProcess({
   const limits = isEmbedded ? SHARED_LIMITS : LIMITS;
   const rights: Pick<Membership, 'owns'> = mutation.fence === 'off' ? { owns: () => true } : membership;
   let state: 'running' | 'stopped' | 'dead' = 'running';
-  let wakeUp = deferred();
+  let wakeUp = Promise.withResolvers<void>();
   let isCut = false;
-  let healed = deferred();
+  let healed = Promise.withResolvers<void>();
   let isDraining = false;
   /** a member neither fetches nor sends heartbeats while it joins */
   let isJoined = false;
@@ -92,7 +86,7 @@ export function startProcess({
   let memberId = '';
   /** what the client stamps commits with */
   let stamp = { memberId: '', generation: -1 };
-  let noticed = deferred();
+  let noticed = Promise.withResolvers<void>();
   const current = new Map<number, Taken>();
   const joints = new Joints();
   const changed = new Map<number, 'seen as an error' | 'seen as out of range'>();
@@ -133,7 +127,7 @@ export function startProcess({
       if (state !== 'stopped') return;
       state = 'running';
       const woken = wakeUp;
-      wakeUp = deferred();
+      wakeUp = Promise.withResolvers<void>();
       woken.resolve();
       if (!group.knows(memberId)) noticed.resolve();
     },
@@ -143,7 +137,7 @@ export function startProcess({
     heal(): void {
       isCut = false;
       const reachable = healed;
-      healed = deferred();
+      healed = Promise.withResolvers<void>();
       reachable.resolve();
       if (!group.knows(memberId)) noticed.resolve();
     },
@@ -174,7 +168,7 @@ export function startProcess({
   /** The member's life: join, sync, take what is assigned, join again when told to. */
   async function run(): Promise<void> {
     while (!isDraining) {
-      noticed = deferred();
+      noticed = Promise.withResolvers<void>();
       await world.hop('join');
       await reachKafka();
       const answer = await group.join(client, memberId);
@@ -189,7 +183,7 @@ export function startProcess({
       if (stands && !isDraining) {
         stamp = answer;
         endLanes();
-        membership.won(answer.assigned.map(keyOf));
+        membership.won(answer.assigned.map(String));
         isJoined = true;
         world.trace('joined', { name, ...answer });
         for (const partition of answer.assigned) takePartition(logs[partition]!);
@@ -225,7 +219,7 @@ export function startProcess({
 
   function takePartition(log: Log): void {
     const { partition } = log;
-    const key = keyOf(partition);
+    const key = String(partition);
     const stint = membership.stint;
     const isOver = (): boolean => !rights.owns(key, stint);
     let wake = (): void => {};
@@ -241,11 +235,15 @@ export function startProcess({
       isDraining: () => isDraining,
       isMember: () => membership.isFresh(),
       wait: (ms) => {
-        const woken = deferred();
-        if (isOver()) woken.resolve();
-        wake = woken.resolve;
-        if (ms < 60_000) timer(ms, woken).catch(world.fail);
-        return woken.promise;
+        const { promise, resolve } = Promise.withResolvers<void>();
+        let isWoken = isOver();
+        wake = () => {
+          isWoken = true;
+          resolve();
+        };
+        if (isWoken) resolve();
+        if (ms < 60_000) timer(ms, () => isWoken).then(resolve, world.fail);
+        return promise;
       },
       commit: (offset, metadata) => commitInStint(rights, key, stint, () => commit(partition, offset, metadata), again),
       committed: (of) => askKafka(() => groups.find((g) => g.name === of)!.committed(partition)),
@@ -301,13 +299,12 @@ export function startProcess({
     current.set(partition, taken);
   }
 
-  async function timer(ms: number, woken: Deferred): Promise<void> {
+  async function timer(ms: number, isWoken: () => boolean): Promise<void> {
     const due = world.now + ms;
     await world.hop('timer');
-    if (woken.isResolved) return;
+    if (isWoken()) return;
     passTime(Math.max(0, due - world.now));
     await alive();
-    woken.resolve();
   }
 
   function passTime(ms: number): void {
@@ -348,7 +345,7 @@ export function startProcess({
 
   async function again(attempt: number): Promise<boolean> {
     if (isDraining && attempt > 5) return false;
-    await timer(200, deferred());
+    await timer(200, () => false);
     return true;
   }
 
@@ -379,9 +376,9 @@ export function startProcess({
       noticed.resolve();
       return;
     }
-    const answer = change === undefined ? log.read(at, 1 + world.below(5)) : ({ kind: 'out_of_range' } as const);
+    const answer = change === undefined ? log.read(at, 1 + world.below(5)) : 'out_of_range';
     const seen = log.version;
-    if (answer.kind === 'out_of_range') await commit(log.partition, EARLIEST, '').catch(() => {});
+    if (answer === 'out_of_range') await commit(log.partition, EARLIEST, '').catch(() => {});
     const first = log.low;
     await world.hop('fetch answer');
     await alive();
@@ -390,21 +387,21 @@ export function startProcess({
     if (now !== taken || taken.position !== at || taken.isPaused) {
       // where the partition has another leader by now, a fetch of before the rejoin is handed over; its leader of then
       // has nothing of a log that changed since (one connection: it answers no later fetch before this one)
-      if (now !== undefined && now !== taken && answer.kind === 'fetched' && life === log.life) {
+      if (now !== undefined && now !== taken && typeof answer === 'object' && life === log.life) {
         world.count('fetches of before a rejoin');
-        if (now.lane.offer({ at, ...answer.fetched })) now.position = answer.fetched.to + 1;
+        if (now.lane.offer({ at, ...answer })) now.position = answer.to + 1;
         now.wake();
       }
       return pump(now);
     }
-    world.trace(`${name} ${log.partition} fetched`, { at, ...answer });
-    if (answer.kind === 'out_of_range') {
+    world.trace(`${name} ${log.partition} fetched`, { at, answer });
+    if (answer === 'out_of_range') {
       world.count('offsets out of range');
       taken.position = first;
-    } else if (answer.kind === 'nothing') {
+    } else if (answer === 'nothing') {
       return log.onChange(seen, () => pump(taken));
-    } else if (lane.offer({ at, ...answer.fetched })) {
-      if (!world.chance(0.02)) taken.position = answer.fetched.to + 1;
+    } else if (lane.offer({ at, ...answer })) {
+      if (!world.chance(0.02)) taken.position = answer.to + 1;
       taken.isPaused = lane.inbox.size >= limits.maxRecords + INBOX_ROOM;
     } else {
       taken.isPaused = true;
@@ -412,23 +409,4 @@ export function startProcess({
     taken.wake();
     pump(taken);
   }
-}
-
-function keyOf(partition: number): string {
-  return `topic:${partition}`;
-}
-
-function deferred(): Deferred {
-  let settle = (): void => {};
-  const made = {
-    promise: new Promise<void>((resolve) => {
-      settle = resolve;
-    }),
-    isResolved: false,
-    resolve: () => {
-      made.isResolved = true;
-      settle();
-    },
-  };
-  return made;
 }

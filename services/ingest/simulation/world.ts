@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Scheduler } from 'fast-check';
 
 /** What a schedule went through; printed by `npm run simulate` as evidence that the rare paths were taken. */
@@ -11,67 +12,52 @@ export interface Counts {
  * times. Time stands still but for timers and the operator's actions. Chance comes from the scenario's seed: faults of
  * servers, sizes, kinds of records.
  */
-export interface World {
-  /** true time, unix milliseconds; processes see it through clocks of their own */
-  now: number;
-  /** no faults any more: the last owner is to finish */
-  calm: boolean;
-  readonly counts: Counts;
-  /** Resolves when the scheduler picks it; with the given probability it comes late, and others can do a lot before. */
-  hop(label: string, delayed?: number): Promise<void>;
-  pending(): number;
-  /** lets one pending hop happen, and everything that follows from it without another hop */
-  step(): Promise<void>;
-  /** a whole number from 0 to n - 1 */
-  below(n: number): number;
-  /** true with this probability, never while calm */
-  chance(probability: number): boolean;
-  count(what: string): void;
-  trace(what: string, fields?: unknown): void;
-  /** something rejected that must not: the schedule has failed */
-  readonly fail: (error: unknown) => void;
-  /** throws what `fail` was given */
-  check(): void;
-}
+export type World = ReturnType<typeof createWorld>;
 
 const START = Date.UTC(2026, 2, 1);
 const DONE = Promise.resolve();
 const DELAYED = 0.02;
 const MAX_DELAYS = 60;
 
-export function createWorld(scheduler: Scheduler, seed: number, counts: Counts, log?: (line: string) => void): World {
+export function createWorld(scheduler: Scheduler, seed: number, counts: Counts, log?: (line: string) => void) {
   let state = seed | 0;
   const failures: unknown[] = [];
-  const world: World = {
+  const world = {
+    /** true time, unix milliseconds; processes see it through clocks of their own */
     now: START,
+    /** no faults any more: the last owner is to finish */
     calm: false,
     counts,
-    async hop(label, delayed = DELAYED) {
+    /** Resolves when the scheduler picks it; with the given probability it comes late, and others can do a lot before. */
+    async hop(label: string, delayed = DELAYED): Promise<void> {
       for (let delays = world.chance(delayed) ? world.below(MAX_DELAYS) : 0; delays > 0; delays--)
         await scheduler.schedule(DONE, label);
       await scheduler.schedule(DONE, label);
     },
-    pending: () => scheduler.count(),
-    async step() {
+    pending: (): number => scheduler.count(),
+    /** lets one pending hop happen, and everything that follows from it without another hop */
+    async step(): Promise<void> {
       if (scheduler.count() > 0) await scheduler.waitOne();
       // setImmediate runs after every microtask: whatever can go on without another hop has gone on
-      await new Promise((resolve) => {
-        setImmediate(resolve);
-      });
+      await nextTurn();
       world.now++;
     },
-    below: (n) => Math.floor(random() * n),
-    chance: (probability) => !world.calm && random() < probability,
-    count(what) {
+    /** a whole number from 0 to n - 1 */
+    below: (n: number): number => Math.floor(random() * n),
+    /** true with this probability, never while calm */
+    chance: (probability: number): boolean => !world.calm && random() < probability,
+    count(what: string): void {
       counts[what] = (counts[what] ?? 0) + 1;
     },
-    trace(what, fields) {
+    trace(what: string, fields?: unknown): void {
       log?.(`${world.now - START} ${what}${fields === undefined ? '' : ` ${JSON.stringify(fields)}`}`);
     },
-    fail: (error) => {
+    /** something rejected that must not: the schedule has failed */
+    fail: (error: unknown): void => {
       failures.push(error);
     },
-    check() {
+    /** throws what `fail` was given */
+    check(): void {
       if (failures.length > 0) throw failures[0];
     },
   };
