@@ -73,11 +73,7 @@ interface KafkaOptions {
   readonly sasl?: Sasl;
 }
 
-interface Sasl {
-  readonly mechanism: 'plain' | 'scram-sha-256' | 'scram-sha-512';
-  readonly username: string;
-  readonly password: string;
-}
+type Sasl = Extract<SASLOptions, { username: string }>;
 
 interface ConsumerOptions extends Omit<ConsumerConfig, 'maxWaitTimeInMs' | 'retry'> {
   /** how long a fetch may wait at the broker, milliseconds; called before each fetch */
@@ -137,7 +133,7 @@ export function createKafka({ brokers, clientId, logger, maxDecompressedBytes, s
     brokers: [...brokers],
     clientId,
     ssl,
-    ...(sasl === undefined ? {} : { sasl: { ...sasl } as SASLOptions }),
+    ...(sasl !== undefined && { sasl }),
     connectionTimeout: CONNECTION_TIMEOUT_MS,
     retry,
     logLevel: kafkajs.logLevel.INFO,

@@ -17,10 +17,7 @@ interface StartOptions {
 }
 
 /** Waits until one of the brokers answers. Throws StartError (one line) if none does within deadlineMs. */
-async function awaitBroker(
-  { brokers, ssl }: Pick<KafkaClient, 'brokers' | 'ssl'>,
-  { deadlineMs, advice }: Required<StartOptions>,
-): Promise<void> {
+async function awaitBroker({ brokers, ssl }: KafkaClient, deadlineMs: number, advice: string): Promise<void> {
   const until = performance.now() + deadlineMs;
   for (;;) {
     const left = until - performance.now();
@@ -76,7 +73,7 @@ export async function ensureTopics(
   { deadlineMs = DEADLINE_MS, advice = 'start it, or set KAFKA_BROKERS' }: StartOptions = {},
 ): Promise<readonly string[]> {
   const until = performance.now() + deadlineMs;
-  await awaitBroker(kafka, { deadlineMs, advice });
+  await awaitBroker(kafka, deadlineMs, advice);
   const admin = kafka.admin();
   const ensure = async (): Promise<readonly string[]> => {
     const created: string[] = [];

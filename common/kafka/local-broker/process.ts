@@ -1,6 +1,5 @@
 import { execFile, type ExecFileOptions } from 'node:child_process';
 import { readFileSync } from 'node:fs';
-import { promisify } from 'node:util';
 
 export interface Outcome {
   /** exit code; undefined if the program is missing, was killed or took too long */
@@ -46,8 +45,6 @@ export async function commandOf(pid: number): Promise<string | undefined> {
       return undefined;
     }
   }
-  const { stdout } = await promisify(execFile)('ps', ['-ww', '-o', 'command=', '-p', String(pid)]).catch(() => ({
-    stdout: '',
-  }));
+  const { stdout } = await run('ps', ['-ww', '-o', 'command=', '-p', String(pid)], {});
   return stdout.trim() || undefined;
 }
