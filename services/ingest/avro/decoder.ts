@@ -87,7 +87,6 @@ export function createAvroDecoder(source: SourceName, schemas: KnownSchemas, reg
      * of them is not usable any more.
      */
     async load(ids: readonly number[], values: readonly Buffer[]): Promise<void> {
-      if (ids.length === 0) return;
       const counts = countIds(values);
       const needed = ids.filter((id) => counts.has(id));
       if (registry !== undefined) await ask(registry, needed, isUsable);

@@ -3,12 +3,14 @@ import { unqualified } from './names.ts';
 
 // How a writer's schema fits the reader's: Avro's rules of resolution, as far as transcode.ts needs them.
 
+export type RecordType = avro.types.RecordType;
+
 export function isUnion(type: avro.Type): type is avro.types.WrappedUnionType {
   return type.typeName === 'union:wrapped' || type.typeName === 'union:unwrapped';
 }
 
 /** A record of type `error`, as Avro's protocols have them, is written like any other. */
-export function isRecord(type: avro.Type): type is avro.types.RecordType {
+export function isRecord(type: avro.Type): type is RecordType {
   return type instanceof avro.types.RecordType;
 }
 
@@ -19,7 +21,7 @@ export function branchOf(reader: avro.Type | undefined, typeName: string): avro.
 }
 
 /** The record that resolution would choose: of the same name where there are several. */
-export function readerRecord(writer: avro.Type, reader: avro.Type | undefined): avro.types.RecordType | undefined {
+export function readerRecord(writer: avro.Type, reader: avro.Type | undefined): RecordType | undefined {
   if (reader === undefined) return undefined;
   const records = (isUnion(reader) ? reader.types : [reader]).filter(isRecord);
   return records.find((record) => isNamed(record, writer.name)) ?? records[0];
@@ -39,8 +41,8 @@ export function isNamed(reader: avro.Type, writerName: string | undefined): bool
  * The reader's field for one of the writer's: by name, else by alias where the writer has none of the reader's name.
  */
 export function fieldOf(
-  reader: avro.types.RecordType | undefined,
-  writer: avro.types.RecordType,
+  reader: RecordType | undefined,
+  writer: RecordType,
   field: avro.types.Field,
 ): avro.types.Field | undefined {
   return (

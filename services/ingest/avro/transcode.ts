@@ -33,7 +33,7 @@ import {
   writeString,
   type Write,
 } from './datum-text.ts';
-import { branchOf, fieldOf, isRecord, isUnion, minBytes, readerRecord } from './resolution.ts';
+import { branchOf, fieldOf, isRecord, isUnion, minBytes, readerRecord, type RecordType } from './resolution.ts';
 
 /**
  * Avro datum → JSON text, straight from bytes to bytes: no object is built, a string is copied as it is where it needs
@@ -238,12 +238,7 @@ function mapWriter({ valuesType }: avro.types.MapType, reader: Reader, context: 
   };
 }
 
-function recordWriter(
-  writer: avro.types.RecordType,
-  reader: avro.types.RecordType | undefined,
-  context: Context,
-  node: number,
-): Write {
+function recordWriter(writer: RecordType, reader: RecordType | undefined, context: Context, node: number): Write {
   const fields = writer.fields
     .filter((field) => field.type.typeName !== 'null')
     .map((field) => {
