@@ -11,7 +11,6 @@ import {
   type Coordinates,
   type DeadLetterFilter,
   type LetterPlace,
-  type ReplayOptions,
   type ReplayOutcome,
 } from '../operate/dead-letters.ts';
 import { createDecoders } from '../service.ts';
@@ -57,18 +56,6 @@ const AT = {
 const AFTER = { ...AT, required: Object.keys(AT.properties) };
 
 const COORDINATES = ['TOPIC', 'PARTITION', 'OFFSET'] as const;
-
-/** Returns what replays need, with today's settings. */
-function replayOptionsOf({ clickhouse, settings }: CommandContext): ReplayOptions {
-  return {
-    clickhouse,
-    decoders: createDecoders(settings),
-    retentionDays: settings.RAW_RETENTION_DAYS,
-    maxEventBytes: settings.MAX_EVENT_BYTES,
-    rawAvroTopics: settings.KAFKA_RAW_AVRO_TOPICS,
-    clock: systemClock,
-  };
-}
 
 async function list({ clickhouse }: CommandContext, { filter, limit, after }: Selection & { readonly limit: number }) {
   const found = await listDeadLetters(clickhouse, filter, limit + 1, after);
@@ -158,7 +145,15 @@ its original coordinates, once. The exit code is 1 if one was not stored. Outcom
   async run(context, args) {
     if (args.action === 'list') return await list(context, args);
     if (args.action === 'show') return await show(context, args.at);
-    const replaying = replayOptionsOf(context);
+    const { clickhouse, settings } = context;
+    const replaying = {
+      clickhouse,
+      decoders: createDecoders(settings),
+      retentionDays: settings.RAW_RETENTION_DAYS,
+      maxEventBytes: settings.MAX_EVENT_BYTES,
+      rawAvroTopics: settings.KAFKA_RAW_AVRO_TOPICS,
+      clock: systemClock,
+    };
     if (args.action === 'replay_all') return await replayAll(replaying, args.filter, args, context.signal);
     const outcome = await replayDeadLetter(replaying, await letterAt(context, args.at));
     return { replayed: { [outcome]: 1 }, next: null };

@@ -122,15 +122,11 @@ export async function startConsumer(options: ConsumerOptions) {
 
   return {
     isJoined: () => membership.joined,
-    /** `<topic> <partition>` of what is assigned, while it is looked up where to go on */
+    // `<topic> <partition>` of lanes: see LaneState and Assignment
     taking: () => assignment.inState('taking'),
-    /** `<topic> <partition>` of what could not be taken for a minute */
     untaken: () => assignment.untaken(),
-    /** `<topic> <partition>` of what is paused for its share of bad messages */
     paused: () => assignment.inState('paused'),
-    /** `<topic> <partition>` of what members of another group still consume */
     waiting: () => assignment.inState('waiting'),
-    /** `<topic> <partition>` of what waits for inserts that fail or hang */
     stuck: () => assignment.stuck(),
     /** rejects when the consumer cannot go on */
     failed,
