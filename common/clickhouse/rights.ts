@@ -9,7 +9,12 @@ const READ_AND_WRITE = 'SELECT, INSERT ON {database}.*';
 const PROCESSES = 'SELECT ON system.processes';
 const PARTS = 'SELECT ON system.parts';
 const ENGINES = ['MergeTree', 'AggregatingMergeTree', 'ReplacingMergeTree', 'SummingMergeTree'];
-const REPLICAS = ['SYSTEM SYNC REPLICA ON {database}.*', 'SELECT ON system.replicas', 'SELECT ON system.clusters'];
+const REPLICAS = [
+  'SYSTEM SYNC REPLICA ON {database}.*',
+  'SELECT ON system.replicas',
+  'SELECT ON system.clusters',
+  'SELECT ON system.zookeeper',
+];
 
 /**
  * What the user of each service needs on a server with the access control that ClickHouse ships. docs/security.md lists
@@ -28,13 +33,12 @@ export const RIGHTS: Readonly<Record<Service, readonly string[]>> = {
 
 /** What they need beside that in a cluster. */
 export const CLUSTER_RIGHTS: typeof RIGHTS = {
-  ingest: REPLICAS,
+  ingest: [PARTS, ...REPLICAS],
   query: REPLICAS,
   rollup: [
     'CLUSTER ON *.*',
     ...ENGINES.map((engine) => `TABLE ENGINE ON Replicated${engine}`),
     ...REPLICAS,
-    'SELECT ON system.zookeeper',
     'SELECT ON system.distributed_ddl_queue',
   ],
 };

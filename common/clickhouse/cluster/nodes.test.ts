@@ -86,6 +86,20 @@ test('a node that lags is waited for by what asks all nodes for fresh rows', asy
   expect(await select(reader, 'SELECT 2')).toEqual([{ n: 2 }, { n: 2 }]);
 });
 
+test('rows that Keeper has not heard of are no answer to who asks for fresh ones', async () => {
+  const part = '{"path":"/t/replicas/s1-r1/parts","name":"20260301_0_0_0"}\n';
+  const [first, second] = [
+    await startNode({ 'system.parts': part, 'system.zookeeper': '', 'SELECT 2': '{"n":2}\n' }),
+    await startNode({ 'system.parts': part, 'system.zookeeper': part, 'SELECT 2': '{"n":3}\n' }),
+  ];
+  const reader = fresh(await open(first, second), ['batches']);
+  expect(await select(reader, 'SELECT 2')).toEqual([{ n: 3 }]);
+  second.answers['system.zookeeper'] = part.replace('0_0_0', '1_1_0');
+  await expect(select(reader, 'SELECT 2')).rejects.toMatchObject({ kind: 'retry', codeName: 'PART_NOT_IN_KEEPER' });
+  first.answers['system.zookeeper'] = part;
+  expect(await select(reader, 'SELECT 2')).toEqual([{ n: 2 }]);
+});
+
 test('a node that refused connections is used as soon as it takes them', async () => {
   const away = await startNode();
   away.stop();

@@ -1,5 +1,13 @@
 import { randomUUID } from 'node:crypto';
-import type { ClickHouse, ClusterDuties, Read, ReadResult, StatementSettings } from '../clickhouse.ts';
+import {
+  select,
+  type ClickHouse,
+  type ClusterDuties,
+  type Read,
+  type Reader,
+  type ReadResult,
+  type StatementSettings,
+} from '../clickhouse.ts';
 import { createDuties } from './duties.ts';
 import { CLUSTER_SETTINGS, forCluster } from './cluster.ts';
 import { ClickHouseError } from '../errors.ts';
@@ -53,7 +61,7 @@ export async function openNodes({
   ...options
 }: NodesOptions): Promise<Nodes> {
   const { logger } = options;
-  const tablesIn = identifier(database ?? databaseIn(new URL(urls[0]!)));
+  const tablesIn = database ?? databaseIn(new URL(urls[0]!));
   const nodes = createNodeList({ ...options, urls, shard });
   const { at: first, used } = await untilAnswered(nodes.where, options, () => firstAnswer(nodes));
   let current = first;
@@ -153,18 +161,26 @@ export function concatenated(answers: readonly ReadResult[]): ReadResult {
   return { body: Buffer.concat(answers.map((a) => a.body)), readRows: undefined, readBytes: undefined };
 }
 
-/** Resolves when the node has every row of these tables of a database that any node acknowledged before. */
+/**
+ * Resolves when the node has every row of these tables of a database that any node acknowledged before, and none that
+ * the others will never have.
+ */
 async function sync(
   clickhouse: ClickHouse,
   database: string,
-  tables: readonly string[] | undefined,
+  tables: readonly string[] = [],
   withinMs: number,
 ): Promise<void> {
+  if (tables.length === 0) return;
   const settings = { receive_timeout: Math.ceil(withinMs) / 1000 };
   const fetch = (table: string): Promise<void> =>
-    clickhouse.execute({ sql: `SYSTEM SYNC REPLICA ${database}.${identifier(table)} LIGHTWEIGHT`, settings });
+    clickhouse.execute({
+      sql: `SYSTEM SYNC REPLICA ${identifier(database)}.${identifier(table)} LIGHTWEIGHT`,
+      settings,
+    });
   try {
-    await Promise.all((tables ?? []).map(fetch));
+    await Promise.all(tables.map(fetch));
+    await assertCommitted(clickhouse, database, tables);
   } catch (error) {
     if (!(error instanceof ClickHouseError)) throw error;
     // a replica that has just joined has no tables yet
@@ -172,6 +188,33 @@ async function sync(
     if (error.kind !== 'retry' && !isNew) throw error;
     throw lost(error, error.code === undefined || isNew ? error.codeName : 'REPLICA_LAGS');
   }
+}
+
+interface Part {
+  /** of its replica's parts in Keeper */
+  readonly path: string;
+  readonly name: string;
+}
+
+const PARTS = `
+  SELECT concat(r.replica_path, '/parts') AS path, p.name AS name
+  FROM system.parts AS p INNER JOIN system.replicas AS r ON r.table = p.table
+  WHERE p.active AND p.database = {database:String} AND r.database = {database:String} AND p.table IN {tables:Array(String)}`;
+const IN_KEEPER = 'SELECT path, name FROM system.zookeeper WHERE path IN {paths:Array(String)}';
+
+/**
+ * Throws while the node shows a part that Keeper does not have. An insert leaves one if the answer to its commit is lost
+ * (UNKNOWN_STATUS_OF_INSERT), and ClickHouse detaches it after five minutes. Whoever counts its rows as stored loses
+ * them. Keeper has every other part before its node shows it, so the node is asked first.
+ */
+async function assertCommitted(clickhouse: Reader, database: string, tables: readonly string[]): Promise<void> {
+  const shown = await select<Part>(clickhouse, PARTS, { database, tables });
+  if (shown.length === 0) return;
+  const paths = [...new Set(shown.map(({ path }) => path))];
+  const committed = new Set((await select<Part>(clickhouse, IN_KEEPER, { paths })).map((p) => `${p.path}/${p.name}`));
+  const other = shown.find(({ path, name }) => !committed.has(`${path}/${name}`));
+  if (other !== undefined)
+    throw lost(new Error(`Keeper does not have its part ${other.path}/${other.name}`), 'PART_NOT_IN_KEEPER');
 }
 
 function inCluster<S extends { readonly settings?: StatementSettings }>(statement: S): S {
