@@ -46,7 +46,7 @@ describe('the rules are those of deploy/prometheus/alerts.yml', () => {
     expect({ severity, forSeconds }).toEqual({ severity: rule.labels.severity, forSeconds: secondsOf(rule.for) });
   });
 
-  test.each(rules)('$alert: by its thresholds and the times that it looks back', ({ alert, threshold }) => {
+  test.each(rules)('$alert: by its thresholds and the times that it looks back', ({ alert, threshold = 0 }) => {
     const { expr } = prometheus.find((r) => r.alert === alert)!;
     // what is compared: for quantiles the share beyond the quantile, and its bound
     const expected: Record<string, string[]> = {
@@ -88,15 +88,14 @@ describe('the rules are those of deploy/prometheus/alerts.yml', () => {
 describe('a rule', () => {
   const NOW = 10_000;
   const facts = (more: Partial<Facts> = {}): Facts => ({
-    store: createHistory(),
-    process: createHistory(),
+    history: createHistory(),
     ingestHere: true,
     pushHere: true,
     rollupHere: true,
     ...more,
   });
   const stateOf = (alert: string, of: Facts, step = NOW): unknown => {
-    const { state, subjects, runbook } = evaluateAlerts(of, step, () => 'what to do').find((a) => a.alert === alert)!;
+    const { state, subjects, runbook } = evaluateAlerts(of, step).find((a) => a.alert === alert)!;
     return { state, subjects: subjects.map((s) => `${s.name} ${s.state}`), runbook };
   };
   const ok = { state: 'ok', subjects: [], runbook: undefined };
@@ -104,19 +103,19 @@ describe('a rule', () => {
   test('is pending while its condition has not held for long enough, then fires, with its section; and is fine once it is over', () => {
     const of = facts();
     const held = 600 / STEP_SECONDS;
-    for (let step = NOW - held + 2; step <= NOW; step++) of.process.set('lag:edge_logs', step, 500_001);
+    for (let step = NOW - held + 2; step <= NOW; step++) of.history.set('lag:edge_logs', step, 500_001);
     expect(stateOf('SluiceLag', of)).toEqual({
       state: 'pending',
       subjects: ['edge_logs pending'],
-      runbook: 'what to do',
+      runbook: sectionOf('SluiceLag'),
     });
-    of.process.set('lag:edge_logs', NOW + 1, 500_001);
+    of.history.set('lag:edge_logs', NOW + 1, 500_001);
     expect(stateOf('SluiceLag', of, NOW + 1)).toEqual({
       state: 'firing',
       subjects: ['edge_logs firing'],
-      runbook: 'what to do',
+      runbook: sectionOf('SluiceLag'),
     });
-    of.process.set('lag:edge_logs', NOW + 2, 500_000);
+    of.history.set('lag:edge_logs', NOW + 2, 500_000);
     expect(stateOf('SluiceLag', of, NOW + 2)).toEqual(ok);
   });
 
@@ -129,20 +128,20 @@ describe('a rule', () => {
   test('that looks back for half an hour at the requests of each step fires after an hour at any rate', () => {
     const of = facts();
     for (let step = NOW - 7200 / STEP_SECONDS; step <= NOW; step++) {
-      of.process.set('cacheable:usage.api-counts', step, 2 * STEP_SECONDS);
-      of.process.set('hits:usage.api-counts', step, 0);
+      of.history.set('cacheable:usage.api-counts', step, 2 * STEP_SECONDS);
+      of.history.set('hits:usage.api-counts', step, 0);
     }
     expect(stateOf('SluiceCacheCold', of)).toMatchObject({ state: 'firing', subjects: ['usage.api-counts firing'] });
   });
 
   test('of a pause fires at once, and no longer when the partition goes on', () => {
     const of = facts();
-    of.store.set('paused:edge_logs partition 3', NOW, 1);
+    of.history.set('paused:edge_logs partition 3', NOW, 1);
     expect(stateOf('SluicePartitionPaused', of)).toMatchObject({
       state: 'firing',
       subjects: ['edge_logs partition 3 firing'],
     });
-    of.store.set('paused:edge_logs partition 3', NOW + 1, 0);
+    of.history.set('paused:edge_logs partition 3', NOW + 1, 0);
     expect(stateOf('SluicePartitionPaused', of, NOW + 1)).toEqual(ok);
   });
 
@@ -151,19 +150,19 @@ describe('a rule', () => {
     const failing = (isAway: (step: number) => boolean, until = NOW): Facts => {
       const of = facts();
       for (let step = NOW - 200; step <= until; step++) {
-        of.process.set('unreachable:ClickHouse', step, Number(isAway(step)));
-        of.process.set('apart:ingest', step, Number(step <= NOW));
-        of.process.set('stalled:edge_logs 3', step, Number(step <= NOW));
-        of.process.set('lag:edge_logs', step, step <= NOW ? 600_000 : 0);
-        of.process.set('unaudited:api_requests', step, step <= NOW ? 20_000 : 100);
-        of.process.set('requests:logs.all', step, 10);
-        of.process.set('errors:logs.all', step, step <= NOW + 1 ? 10 : 0);
+        of.history.set('unreachable:ClickHouse', step, Number(isAway(step)));
+        of.history.set('apart:ingest', step, Number(step <= NOW));
+        of.history.set('stalled:edge_logs 3', step, Number(step <= NOW));
+        of.history.set('lag:edge_logs', step, step <= NOW ? 600_000 : 0);
+        of.history.set('unaudited:api_requests', step, step <= NOW ? 20_000 : 100);
+        of.history.set('requests:logs.all', step, 10);
+        of.history.set('errors:logs.all', step, step <= NOW + 1 ? 10 : 0);
       }
       return of;
     };
     const effects = ['SluiceNotConsuming', 'SluiceStalled', 'SluiceLag', 'SluiceAuditBehind', 'SluiceErrors'];
     const firing = (of: Facts, step = NOW): string[] =>
-      evaluateAlerts(of, step, () => '')
+      evaluateAlerts(of, step)
         .filter((a) => a.state === 'firing')
         .map((a) => a.alert);
 
@@ -171,9 +170,9 @@ describe('a rule', () => {
       const began = NOW - 89;
       const outage = failing((step) => step >= began && step <= NOW, NOW + 40);
       // what failed already before the outage would fire
-      for (const name of outage.process.names(NOW - 200, NOW))
+      for (const name of outage.history.names(NOW - 200, NOW))
         if (!name.startsWith('requests:'))
-          for (let step = NOW - 200; step < began; step++) outage.process.set(name, step, 0);
+          for (let step = NOW - 200; step < began; step++) outage.history.set(name, step, 0);
       for (let step = began; step < began + 11; step++) expect(firing(outage, step)).toEqual([]);
       for (let step = began + 11; step <= NOW; step++)
         expect(firing(outage, step), `step ${step - began}`).toEqual(['SluiceClickHouseUnreachable']);
@@ -189,15 +188,15 @@ describe('a rule', () => {
       const of = facts();
       for (let step = NOW - 100; step <= NOW; step++) {
         for (const topic of ['edge_logs', 'edge']) {
-          of.store.set(`events:${topic}`, step, 100);
-          of.store.set(`bad:${topic}`, step, 90);
-          of.process.set(`lag:${topic}`, step, 700_000);
+          of.history.set(`events:${topic}`, step, 100);
+          of.history.set(`bad:${topic}`, step, 90);
+          of.history.set(`lag:${topic}`, step, 700_000);
         }
-        for (const partition of [3, 33]) of.process.set(`stalled:edge_logs ${partition}`, step, 1);
-        of.process.set('paused lag:edge_logs', step, 650_000);
+        for (const partition of [3, 33]) of.history.set(`stalled:edge_logs ${partition}`, step, 1);
+        of.history.set('paused lag:edge_logs', step, 650_000);
       }
       // a page has just begun to look
-      of.store.set('paused:edge_logs partition 3', NOW, 1);
+      of.history.set('paused:edge_logs partition 3', NOW, 1);
       expect(stateOf('SluicePartitionPaused', of)).toMatchObject({ subjects: ['edge_logs partition 3 firing'] });
       expect(stateOf('SluiceStalled', of)).toMatchObject({ subjects: ['edge_logs 33 firing'] });
       expect(stateOf('SluiceDeadLetters', of)).toMatchObject({ subjects: ['edge firing'] });
@@ -207,11 +206,11 @@ describe('a rule', () => {
     test('of refused pushes is silent while nothing is consumed', () => {
       const of = facts();
       for (let step = NOW - 100; step <= NOW; step++) {
-        of.process.set('pushes:push', step, 10);
-        of.process.set('refused pushes:push', step, 10);
+        of.history.set('pushes:push', step, 10);
+        of.history.set('refused pushes:push', step, 10);
       }
       expect(firing(of)).toEqual(['SluicePushRefused']);
-      for (let step = NOW - 100; step <= NOW; step++) of.process.set('apart:ingest', step, 1);
+      for (let step = NOW - 100; step <= NOW; step++) of.history.set('apart:ingest', step, 1);
       expect(firing(of)).toEqual(['SluiceNotConsuming']);
     });
   });
@@ -219,11 +218,11 @@ describe('a rule', () => {
   test('of shares counts over its window, and nothing at all is no share', () => {
     const of = facts();
     for (let step = NOW - 200; step <= NOW; step++) {
-      of.store.set('events:edge_logs', step, 100);
-      of.store.set('bad:edge_logs', step, 1);
-      of.store.set('events:auth_logs', step, 100);
-      of.store.set('bad:auth_logs', step, 2);
-      of.store.set('events:storage_logs', step, 0);
+      of.history.set('events:edge_logs', step, 100);
+      of.history.set('bad:edge_logs', step, 1);
+      of.history.set('events:auth_logs', step, 100);
+      of.history.set('bad:auth_logs', step, 2);
+      of.history.set('events:storage_logs', step, 0);
     }
     expect(stateOf('SluiceDeadLetters', of)).toMatchObject({ state: 'firing', subjects: ['auth_logs firing'] });
   });
@@ -231,28 +230,28 @@ describe('a rule', () => {
   test('of freshness fires only where events become visible', () => {
     const of = facts();
     for (let step = NOW - 90; step <= NOW; step++) {
-      of.store.set('delay:edge_logs', step, 61);
-      of.store.set('events:edge_logs', step, 5);
-      of.store.set('delay:auth_logs', step, 61);
+      of.history.set('delay:edge_logs', step, 61);
+      of.history.set('events:edge_logs', step, 5);
+      of.history.set('delay:auth_logs', step, 61);
     }
     expect(stateOf('SluiceStale', of)).toMatchObject({ state: 'firing', subjects: ['edge_logs firing'] });
   });
 
   test('of refused commits counts them a second', () => {
     const of = facts();
-    for (let step = NOW - 200; step <= NOW; step++) of.process.set('refused commits:ingest', step, 5);
+    for (let step = NOW - 200; step <= NOW; step++) of.history.set('refused commits:ingest', step, 5);
     expect(stateOf('SluiceCommitsRefused', of)).toEqual(ok);
-    for (let step = NOW + 1; step <= NOW + 200; step++) of.process.set('refused commits:ingest', step, 6);
+    for (let step = NOW + 1; step <= NOW + 200; step++) of.history.set('refused commits:ingest', step, 6);
     expect(stateOf('SluiceCommitsRefused', of, NOW + 200)).toMatchObject({ state: 'firing' });
   });
 
   test('of the cache fires under real traffic only', () => {
     const of = facts();
     for (let step = NOW - 359; step <= NOW; step++) {
-      of.process.set('cacheable:busy', step, 20);
-      of.process.set('hits:busy', step, 9);
-      of.process.set('cacheable:idle', step, 9);
-      of.process.set('hits:idle', step, 0);
+      of.history.set('cacheable:busy', step, 20);
+      of.history.set('hits:busy', step, 9);
+      of.history.set('cacheable:idle', step, 9);
+      of.history.set('hits:idle', step, 0);
     }
     // the first half hour has not yet asked for enough
     expect(stateOf('SluiceCacheCold', of)).toMatchObject({ subjects: ['busy pending'] });

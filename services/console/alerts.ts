@@ -1,10 +1,11 @@
 import { heldFor, LONGEST_WINDOW_SECONDS, type History } from './history.ts';
+import { sectionOf } from './runbook.ts';
 import { HISTORY_STEPS, STEP_SECONDS, type AlertStatus } from './wire.ts';
 
-/** What the rules read: samples of ClickHouse and of this process. */
+/** What the rules read. */
 export interface Facts {
-  readonly store: History;
-  readonly process: History;
+  /** samples of ClickHouse and of this process, which have no series in common */
+  readonly history: History;
   /** whether ingest, push, or the rollup service run in this process */
   readonly ingestHere: boolean;
   readonly pushHere: boolean;
@@ -19,10 +20,9 @@ interface Rule {
   readonly alert: string;
   readonly severity: 'page' | 'ticket';
   readonly forSeconds: number;
-  readonly threshold: number;
+  /** default: 0 */
+  readonly threshold?: number;
   readonly rule: string;
-  /** whose samples it reads */
-  readonly from: 'store' | 'process';
   /** the series `<series>:<subject>` name the subjects */
   readonly series: string;
   /** undefined if unknown for this step; by default the value of the series itself */
@@ -69,9 +69,7 @@ export const rules: readonly Rule[] = [
     alert: UNREACHABLE,
     severity: 'page',
     forSeconds: 120,
-    threshold: 0,
     rule: 'this process cannot reach ClickHouse',
-    from: 'process',
     series: 'unreachable',
     show: () => 'does not answer',
   },
@@ -79,9 +77,7 @@ export const rules: readonly Rule[] = [
     alert: 'SluiceNotConsuming',
     severity: 'page',
     forSeconds: 180,
-    threshold: 0,
     rule: 'ingest is no member of its consumer group: nothing is read from Kafka',
-    from: 'process',
     series: 'apart',
     show: () => 'is no member of its group',
     unless: [UNREACHABLE],
@@ -91,9 +87,7 @@ export const rules: readonly Rule[] = [
     alert: 'SluiceNotReady',
     severity: 'ticket',
     forSeconds: 600,
-    threshold: 0,
     rule: 'a check of /readyz fails, beside those of ClickHouse and the consumer',
-    from: 'process',
     series: 'unready',
     show: () => 'is not ready',
     unless: [UNREACHABLE],
@@ -102,9 +96,7 @@ export const rules: readonly Rule[] = [
     alert: 'SluiceStalled',
     severity: 'page',
     forSeconds: 300,
-    threshold: 0,
     rule: 'a partition cannot be taken, or has records to take and has not moved for 10 minutes',
-    from: 'process',
     series: 'stalled',
     show: () => 'does not move',
     unless: [PAUSED, UNREACHABLE],
@@ -116,7 +108,6 @@ export const rules: readonly Rule[] = [
     forSeconds: 600,
     threshold: 500_000,
     rule: 'a topic is more than 500,000 records behind',
-    from: 'process',
     series: 'lag',
     // what waits for the end of a pause is no part of it
     value: (history, topic, step) => {
@@ -133,7 +124,6 @@ export const rules: readonly Rule[] = [
     forSeconds: 600,
     threshold: 60,
     rule: 'what becomes visible of a topic is older than 60 seconds',
-    from: 'store',
     series: 'delay',
     value: (history, subject, step) =>
       sum(history, `events:${subject}`, step, 300) === 0 ? 0 : history.get(`delay:${subject}`, step),
@@ -143,9 +133,7 @@ export const rules: readonly Rule[] = [
     alert: 'SluiceEventsLost',
     severity: 'page',
     forSeconds: 0,
-    threshold: 0,
     rule: 'Kafka deleted offsets of a topic in the last half hour, before ingest took them',
-    from: 'process',
     series: 'gone',
     value: (history, topic, step) => sum(history, `gone:${topic}`, step, LONGEST_WINDOW_SECONDS),
     show: (value) => `${value.toLocaleString('en')} offsets`,
@@ -157,7 +145,6 @@ export const rules: readonly Rule[] = [
     forSeconds: 600,
     threshold: 0.01,
     rule: 'more than 1 % of the events of the last ten minutes are dead letters',
-    from: 'store',
     series: 'events',
     value: shareOf('bad', 'events', 600),
     show: percent,
@@ -167,9 +154,7 @@ export const rules: readonly Rule[] = [
     alert: PAUSED,
     severity: 'page',
     forSeconds: 0,
-    threshold: 0,
     rule: 'a partition is paused because too many of its last messages are dead letters',
-    from: 'store',
     series: 'paused',
     show: () => 'paused',
   },
@@ -179,7 +164,6 @@ export const rules: readonly Rule[] = [
     forSeconds: 600,
     threshold: 0.05,
     rule: 'one insert in twenty takes longer than 5 seconds',
-    from: 'process',
     series: 'inserts',
     value: shareOf('slow inserts', 'inserts', 600),
     show: (value) => `${percent(value)} of the inserts`,
@@ -191,7 +175,6 @@ export const rules: readonly Rule[] = [
     forSeconds: 900,
     threshold: 500,
     rule: 'a partition of a table has more than 500 parts',
-    from: 'store',
     series: 'parts',
     show: (value) => `${value} parts`,
   },
@@ -199,9 +182,7 @@ export const rules: readonly Rule[] = [
     alert: 'SluiceRollupDiffers',
     severity: 'page',
     forSeconds: 1800,
-    threshold: 0,
     rule: 'a rollup differs from its raw table',
-    from: 'store',
     series: 'differs',
     show: (value) => `${value} ${value === 1 ? 'span' : 'spans'} of time`,
   },
@@ -211,7 +192,6 @@ export const rules: readonly Rule[] = [
     forSeconds: 900,
     threshold: 10_800,
     rule: 'a rollup was last compared with its raw table more than 3 hours ago',
-    from: 'process',
     series: 'unaudited',
     show: (value) => `${Math.round(value / 60)} min ago`,
     unless: [UNREACHABLE],
@@ -221,9 +201,7 @@ export const rules: readonly Rule[] = [
     alert: 'SluiceRollupSourceIncomplete',
     severity: 'page',
     forSeconds: 300,
-    threshold: 0,
     rule: 'a raw table has fewer rows than the ledger counts, or ClickHouse refuses to build from it; its rollup stays as it is',
-    from: 'process',
     series: 'incomplete',
     show: () => 'cannot be rebuilt',
     unknown: onlyRollup,
@@ -234,7 +212,6 @@ export const rules: readonly Rule[] = [
     forSeconds: 60,
     threshold: 60,
     rule: "the clock of this process differs from ClickHouse's by more than 60 seconds",
-    from: 'process',
     series: 'clock',
     show: seconds,
     unknown: onlyIngest,
@@ -243,9 +220,7 @@ export const rules: readonly Rule[] = [
     alert: 'SluiceWaitsForGroup',
     severity: 'page',
     forSeconds: 300,
-    threshold: 0,
     rule: 'a topic is not ingested: members of another consumer group still have its partitions',
-    from: 'process',
     series: 'waits',
     show: () => 'waits for the other group',
     unknown: onlyIngest,
@@ -256,7 +231,6 @@ export const rules: readonly Rule[] = [
     forSeconds: 600,
     threshold: 0.5,
     rule: 'Kafka refuses more than one commit in two seconds',
-    from: 'process',
     series: 'refused commits',
     value: (history, subject, step) => sum(history, `refused commits:${subject}`, step, 600) / 600,
     show: (value) => `${value.toFixed(1)} a second`,
@@ -268,7 +242,6 @@ export const rules: readonly Rule[] = [
     forSeconds: 300,
     threshold: 0.02,
     rule: 'more than 2 % of the requests of the last five minutes fail',
-    from: 'process',
     series: 'requests',
     value: shareOf('errors', 'requests', 300),
     show: percent,
@@ -280,7 +253,6 @@ export const rules: readonly Rule[] = [
     forSeconds: 600,
     threshold: 0.05,
     rule: 'one query in twenty takes longer than 2 seconds',
-    from: 'process',
     series: 'queries',
     value: shareOf('slow queries', 'queries', 600),
     show: (value) => `${percent(value)} of the queries`,
@@ -291,7 +263,6 @@ export const rules: readonly Rule[] = [
     forSeconds: 3600,
     threshold: 0.5,
     rule: 'fewer than half of the answers come from the cache, at more than one request a second',
-    from: 'process',
     series: 'cacheable',
     value: (history, subject, step) => {
       const asked = sum(history, `cacheable:${subject}`, step, LONGEST_WINDOW_SECONDS);
@@ -308,7 +279,6 @@ export const rules: readonly Rule[] = [
     forSeconds: 300,
     threshold: 0.02,
     rule: 'more than 2 % of the pushed requests of the last five minutes are refused',
-    from: 'process',
     series: 'pushes',
     value: shareOf('refused pushes', 'pushes', 300),
     show: percent,
@@ -325,25 +295,16 @@ interface Evaluation {
 }
 
 /** Returns the state of every rule at the end of a step, firing ones first. */
-export function evaluateAlerts(
-  facts: Facts,
-  step: number,
-  runbook: (alert: string) => string | undefined,
-): AlertStatus[] {
+export function evaluateAlerts(facts: Facts, step: number): AlertStatus[] {
   const order = { firing: 0, pending: 1, unknown: 2, ok: 3 };
   const oldest = step - HISTORY_STEPS + 1;
-  const subjects = new Map(rules.map((rule) => [rule, facts[rule.from].subjects(rule.series, oldest, step)]));
+  const subjects = new Map(rules.map((rule) => [rule, facts.history.subjects(rule.series, oldest, step)]));
   return rules
-    .map((rule) => evaluateRule(rule, { facts, oldest, subjects }, step, runbook))
+    .map((rule) => evaluateRule(rule, { facts, oldest, subjects }, step))
     .sort((a, b) => order[a.state] - order[b.state]);
 }
 
-function evaluateRule(
-  rule: Rule,
-  evaluation: Evaluation,
-  step: number,
-  runbook: (alert: string) => string | undefined,
-): AlertStatus {
+function evaluateRule(rule: Rule, evaluation: Evaluation, step: number): AlertStatus {
   const { alert, severity, forSeconds } = rule;
   const common = { alert, severity, rule: rule.rule };
   const reason = rule.unknown?.(evaluation.facts);
@@ -355,7 +316,7 @@ function evaluateRule(
     return [{ name, value: rule.show(held.value), state }];
   });
   if (subjects.length === 0) return { ...common, state: 'ok', subjects };
-  const section = runbook(alert);
+  const section = sectionOf(alert);
   return {
     ...common,
     state: subjects.some((s) => s.state === 'firing') ? 'firing' : 'pending',
@@ -366,14 +327,13 @@ function evaluateRule(
 
 /** Returns for how long up to a step the rule has held for a subject. Undefined if it does not, or if a cause fires. */
 function heldOf(rule: Rule, name: string, evaluation: Evaluation, step: number): ReturnType<typeof heldFor> {
-  const history = evaluation.facts[rule.from];
+  const { history } = evaluation.facts;
+  const { threshold = 0 } = rule;
   const valueAt = (at: number): number | undefined => {
     const value = rule.value === undefined ? history.get(`${rule.series}:${name}`, at) : rule.value(history, name, at);
-    return value !== undefined && value > rule.threshold && hasCause(rule, name, evaluation, at)
-      ? rule.threshold
-      : value;
+    return value !== undefined && value > threshold && hasCause(rule, name, evaluation, at) ? threshold : value;
   };
-  return heldFor(valueAt, rule.threshold, rule.forSeconds, step, evaluation.oldest);
+  return heldFor(valueAt, threshold, rule.forSeconds, step, evaluation.oldest);
 }
 
 /**

@@ -35,9 +35,9 @@ export function createHistory(): History {
     const at = step % KEPT;
     return ring !== undefined && ring.steps[at] === step ? ring.values[at] : undefined;
   };
-  const names = (from: number, to: number): string[] =>
+  const names = (from: number, to: number, prefix = ''): string[] =>
     [...rings]
-      .filter(([, { steps }]) => steps.some((s) => s >= from && s <= to))
+      .filter(([name, { steps }]) => name.startsWith(prefix) && steps.some((s) => s >= from && s <= to))
       .map(([name]) => name)
       .sort();
   return {
@@ -58,11 +58,8 @@ export function createHistory(): History {
       for (const [name, { steps }] of rings)
         if (name.startsWith(prefix)) for (let i = 0; i < KEPT; i++) if ((steps[i] ?? -1) >= step) steps[i] = -1;
     },
-    names,
-    subjects: (series, from, to) =>
-      names(from, to)
-        .filter((name) => name.startsWith(`${series}:`))
-        .map((name) => name.slice(series.length + 1)),
+    names: (from, to) => names(from, to),
+    subjects: (series, from, to) => names(from, to, `${series}:`).map((name) => name.slice(series.length + 1)),
     values: (name, from, to, missing) =>
       Array.from({ length: Math.max(0, to - from + 1) }, (_, i) => get(name, from + i) ?? missing),
   };

@@ -7,7 +7,6 @@ import type { Registry } from '../../common/metrics.ts';
 import { evaluateAlerts, type Facts } from './alerts.ts';
 import { createHistory, stepOf, type History } from './history.ts';
 import { createProcessSamples } from './process-samples.ts';
-import { sectionOf } from './runbook.ts';
 import { createStoreSamples, isWithin } from './store-samples.ts';
 import {
   HISTORY_STEPS,
@@ -37,10 +36,9 @@ export interface StatusOptions {
  */
 export function startStatus({ clickhouse, registry, logger, clock }: StatusOptions) {
   const startedAt = clock();
-  const histories = { store: createHistory(), process: createHistory() };
-  const { store } = histories;
-  const samples = createProcessSamples(registry, histories.process);
-  const storeSamples = createStoreSamples(clickhouse, store);
+  const history = createHistory();
+  const samples = createProcessSamples(registry, history);
+  const storeSamples = createStoreSamples(clickhouse, history);
 
   const stopSampling = sampleEveryStep((step) => samples.take(step), clock, logger);
   const refresher = createRefresher((now) => storeSamples.refresh(now), clock, logger);
@@ -51,7 +49,7 @@ export function startStatus({ clickhouse, registry, logger, clock }: StatusOptio
     // they change with a step, and at once with a pause
     const paused = storeSamples.facts.paused.map((p) => `${p.topic} ${p.partition}`);
     const version = `${step} ${refresher.seenAt() === null} ${paused.join()}`;
-    if (version !== alertsOf) [alerts, alertsOf] = [evaluateAlerts(facts, step, sectionOf), version];
+    if (version !== alertsOf) [alerts, alertsOf] = [evaluateAlerts(facts, step), version];
     return alerts;
   }
 
@@ -63,17 +61,17 @@ export function startStatus({ clickhouse, registry, logger, clock }: StatusOptio
     const rollupHere = samples.has('sluice_rollup_audited_to_seconds');
     const [lagNow, auditedTo] = [await samples.lagNow(), await samples.auditedTo()];
     return {
-      topics: topicStatus(histories, from, to, seenAt === null ? null : 0, sources, lagNow),
-      dead_letters: store
+      topics: topicStatus(history, from, to, seenAt === null ? null : 0, sources, lagNow),
+      dead_letters: history
         .subjects('letters', hourUpTo(to), to)
-        .map((reason) => ({ reason, letters: store.values(`letters:${reason}`, from, to, 0) })),
+        .map((reason) => ({ reason, letters: history.values(`letters:${reason}`, from, to, 0) })),
       dead_letter_totals: totals,
       paused,
       rollups: rollups.map((rollup) => ({
         ...rollup,
         audited_to: rollup.state === 'serving' ? (auditedTo.get(rollup.name) ?? null) : null,
       })),
-      alerts: currentAlerts({ ...histories, ingestHere, pushHere, rollupHere }, to + 1),
+      alerts: currentAlerts({ history, ingestHere, pushHere, rollupHere }, to + 1),
       store_answers: refresher.isAnswering(),
       store_seen_at: seenAt,
       ingest_here: ingestHere,
@@ -103,7 +101,7 @@ export function startStatus({ clickhouse, registry, logger, clock }: StatusOptio
           expires_at: expiresAt === undefined ? null : new Date(expiresAt).toISOString(),
         },
         // requests are counted for all keys and projects together
-        endpoints: projects.length > 0 ? [] : endpointStatus(histories.process, caller, from, to),
+        endpoints: projects.length > 0 ? [] : endpointStatus(history, caller, from, to),
         system: isAdmin ? await systemStatus(from, to) : null,
       };
     },
@@ -176,7 +174,7 @@ function createRefresher(refreshStore: (now: number) => Promise<void>, clock: Cl
 
 /** Returns the topics with events or lag within the hour up to `to`. `unseen`: the events of steps without a sample. */
 function topicStatus(
-  { store, process }: Pick<Facts, 'store' | 'process'>,
+  history: History,
   from: number,
   to: number,
   unseen: 0 | null,
@@ -184,17 +182,17 @@ function topicStatus(
   lagNow: ReadonlyMap<string, number>,
 ): SystemStatus['topics'] {
   const hourFrom = hourUpTo(to);
-  const topics = new Set([...store.subjects('events', hourFrom, to + 1), ...process.subjects('lag', hourFrom, to + 1)]);
+  const topics = new Set(['events', 'lag'].flatMap((series) => history.subjects(series, hourFrom, to + 1)));
   return [...topics].sort().map((topic) => {
-    const newest = Math.max(...store.values(`newest:${topic}`, hourFrom, to + 1, -1));
+    const newest = Math.max(...history.values(`newest:${topic}`, hourFrom, to + 1, -1));
     return {
       topic,
       source: sources.get(topic) ?? topic,
-      events: store.values(`events:${topic}`, from, to, unseen),
-      events_last_hour: store.values(`events:${topic}`, hourFrom, to + 1, 0).reduce((a, b) => a + b, 0),
-      age_ms: ages(store, topic, from, to),
+      events: history.values(`events:${topic}`, from, to, unseen),
+      events_last_hour: history.values(`events:${topic}`, hourFrom, to + 1, 0).reduce((a, b) => a + b, 0),
+      age_ms: ages(history, topic, from, to),
       newest_ms: newest < 0 ? null : newest,
-      lag: process.values(`lag:${topic}`, from, to, null),
+      lag: history.values(`lag:${topic}`, from, to, null),
       lag_now: lagNow.get(topic) ?? null,
     };
   });
@@ -203,22 +201,22 @@ function topicStatus(
 /**
  * Returns the age of the newest visible record at the end of each step. It grows while nothing new becomes visible.
  */
-function ages(store: History, topic: string, from: number, to: number): (number | null)[] {
+function ages(history: History, topic: string, from: number, to: number): (number | null)[] {
   const hourFrom = hourUpTo(to);
   let newest: number | null = null;
-  const all = store.values(`newest:${topic}`, hourFrom, to, null).map((value, i) => {
+  const all = history.values(`newest:${topic}`, hourFrom, to, null).map((value, i) => {
     if (value !== null) newest = Math.max(newest ?? 0, value);
     return newest === null ? null : Math.max(0, (hourFrom + i + 1) * STEP_SECONDS * 1000 - newest);
   });
   return all.slice(from - hourFrom);
 }
 
-function endpointStatus(ofProcess: History, caller: Caller, from: number, to: number): EndpointStatus[] {
-  return ofProcess
+function endpointStatus(history: History, caller: Caller, from: number, to: number): EndpointStatus[] {
+  return history
     .subjects('requests', hourUpTo(to), to)
     .filter((endpoint) => mayCall(caller.scopes, endpoint))
     .map((endpoint) => {
-      const of = (name: string): (number | null)[] => ofProcess.values(`${name}:${endpoint}`, from, to, null);
+      const of = (name: string): (number | null)[] => history.values(`${name}:${endpoint}`, from, to, null);
       return {
         endpoint,
         requests: of('requests'),
