@@ -208,7 +208,7 @@ async function repairGroup(round: Round, group: readonly Repair[]): Promise<void
   const places = shards.flatMap((shard) => affected.map((rollup) => placeOf(shard, rollup)));
   const answered = covered.filter((m) => group.includes(m) || places.every((place) => tried(m).places.has(place)));
   for (const member of outcome === 'built' ? answered : group)
-    if (outcome === 'built' || outcome !== member.outcome)
+    if (outcome !== member.outcome && !isStillRefused(member, outcome))
       await writeRepair(context, { ...member, outcome }, outcome === 'built');
   if (outcome === 'built') logger.info(whereOf(repair), 'rollup_repaired');
   else {
@@ -218,6 +218,11 @@ async function repairGroup(round: Round, group: readonly Repair[]): Promise<void
     const until = isNext ? since : restUntil(context, outcome, since);
     for (const member of group) tried(member).restUntil = until;
   }
+}
+
+/** True if an attempt has only waited, which takes back nothing of why the one before it was refused. */
+function isStillRefused(repair: Repair, outcome: Repair['outcome']): boolean {
+  return isLasting(repair.outcome) && outcome !== 'built' && !isLasting(outcome);
 }
 
 /** Returns what a repair is of, as text, for log lines. */

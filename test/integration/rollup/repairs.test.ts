@@ -166,6 +166,37 @@ describe('repairs', { timeout: 240_000 }, () => {
     expect(await held()).toEqual([7, 7, 7]);
   });
 
+  // how the retry of a repair may end without a look at what the rollup holds
+  test.each([
+    ['taken by another build', statements.runningFills, () => ({ query_id: 'fill' })],
+    ['unfinished', statements.unfinishedBatches, () => ({ topic: 'edge_logs', incarnation: 0, partition: 7, last: 0 })],
+    ['busy', statements.periodState, (n: number) => ({ rows: n, fingerprint: '0' })],
+  ])('one that left a difference reports it, also while its next attempt is %s', async (_, sql, row) => {
+    await world.send('edge_logs', eventsOf(4));
+    await ask(today(), today(), today() + DAY);
+    const engine = world.clickhouse;
+    let isWaiting = false;
+    let looks = 0;
+    const execute = async (s: Statement): Promise<void> => {
+      await engine.execute(s);
+      if (!isWaiting && s.sql.includes('REPLACE PARTITION')) await countMore(1);
+    };
+    const read = async (of: Read) =>
+      isWaiting && of.sql === sql
+        ? { body: Buffer.from(JSON.stringify(row(looks++))), readRows: undefined, readBytes: undefined }
+        : await engine.read(of);
+    const settings = { ...world.context.settings, ROLLUP_BUILD_PERCENT: 100 };
+    const context = { ...world.context, settings, clickhouse: { ...engine, execute, read } };
+    const differences = async (): Promise<string | undefined> =>
+      /sluice_rollup_differences\{rollup="api_requests"\} (\d)/.exec(await world.registry.metrics())?.[1];
+    expect([await repairOpen(context), await outcomes(), await differences()]).toEqual([1, ['differs'], '1']);
+    isWaiting = true;
+    expect([await repairOpen(context), await outcomes(), await differences()]).toEqual([1, ['differs'], '1']);
+    expect(looks).toBeGreaterThan(0);
+    expect([await repairOpen({ ...context, clickhouse: engine }), await differences()]).toEqual([0, '0']);
+    expect(await held()).toEqual([4, 4, 4]);
+  });
+
   // a command waits two minutes for its repairs
   test.each([
     ['recovery', 1],
