@@ -1,7 +1,7 @@
 import { parseArgs } from 'node:util';
 import { select, type StatementSettings } from '../common/clickhouse/clickhouse.ts';
 import { readRollups } from '../services/rollup/period/catalogue.ts';
-import { DAY, floorTo } from '../services/rollup/period/context.ts';
+import { DAY, floorTo } from '../services/rollup/period/time.ts';
 import { publicView, readRollupDefinition } from '../services/rollup/period/view-sql.ts';
 import { statementFor } from '../services/query/statement/branches.ts';
 import { BUILT_IN, readDefinitions } from '../services/query/definition/definition-files.ts';

@@ -2,7 +2,7 @@ import { readSettings } from '../common/config/settings.ts';
 import { readRollups } from '../services/rollup/period/catalogue.ts';
 import { compareDays, createAudit } from '../services/rollup/audit.ts';
 import { build } from '../services/rollup/period/build.ts';
-import { DAY, floorTo, HOUR, MINUTE } from '../services/rollup/period/context.ts';
+import { DAY, floorTo, HOUR, MINUTE } from '../services/rollup/period/time.ts';
 import { viewName } from '../services/rollup/period/view-sql.ts';
 import { beginToday } from '../services/rollup/period/periods.ts';
 import { naturalShares } from '../demo/traffic.ts';

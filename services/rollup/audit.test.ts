@@ -4,7 +4,8 @@ import { createLogger } from '../../common/logger.ts';
 import { createRegistry } from '../../common/metrics.ts';
 import { createAudit } from './audit.ts';
 import { statements } from './period/catalogue.ts';
-import { DAY, HOUR, MINUTE, type Context } from './period/context.ts';
+import type { Context } from './period/context.ts';
+import { DAY, HOUR, MINUTE } from './period/time.ts';
 import { createRollupMetrics } from './period/metrics.ts';
 import type { Difference } from './repairs.ts';
 

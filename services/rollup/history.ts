@@ -3,17 +3,9 @@ import { everywhere, fresh, select, shardsOf } from '../../common/clickhouse/cli
 import { ClickHouseError } from '../../common/clickhouse/errors.ts';
 import { build, isDamaged, type Built } from './period/build.ts';
 import { readRollup, readRollups, servingVersion, statements, writeRollup, type Rollup } from './period/catalogue.ts';
-import {
-  attempt,
-  DROP_SETTINGS,
-  isLasting,
-  isoTime,
-  isToldNow,
-  onShards,
-  perContext,
-  restUntil,
-  type Context,
-} from './period/context.ts';
+import { attempt, isLasting, isToldNow, onShards, perContext, restUntil, type Context } from './period/context.ts';
+import { DROP_SETTINGS } from './period/statement-settings.ts';
+import { isoTime } from './period/time.ts';
 import { ALL_TIME, publicView, readRollupDefinition, tableName, viewName } from './period/view-sql.ts';
 import { closePeriod } from './period/periods.ts';
 import { differencesOf, placeOf } from './repairs.ts';

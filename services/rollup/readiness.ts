@@ -1,6 +1,6 @@
 import type { ClickHouse } from '../../common/clickhouse/clickhouse.ts';
 import { readRollups } from './period/catalogue.ts';
-import { isoTime } from './period/context.ts';
+import { isoTime } from './period/time.ts';
 import { readOpenRepairs } from './repairs.ts';
 
 /** Returns for /readyz what rollups do not hold yet, and open repairs. Neither makes the service unready. */

@@ -3,23 +3,9 @@ import { fresh, freshly, select, type Reader } from '../../common/clickhouse/cli
 import { leastPeriod } from '../../common/evaluate/event.ts';
 import { build, isDamaged, unfinishedBatches, type BatchEnd, type Built } from './period/build.ts';
 import { readHorizon, readRollups, statements, unlessReplaced, type Rollup } from './period/catalogue.ts';
-import {
-  agreedNow,
-  attempt,
-  ceilTo,
-  floorTo,
-  HOUR,
-  isLasting,
-  isoTime,
-  LONG_READ_SETTINGS,
-  MINUTE,
-  onShards,
-  pauseAfter,
-  restUntil,
-  valuesOf,
-  WRITE_SETTINGS,
-  type Context,
-} from './period/context.ts';
+import { attempt, isLasting, onShards, pauseAfter, restUntil, valuesOf, type Context } from './period/context.ts';
+import { LONG_READ_SETTINGS, WRITE_SETTINGS } from './period/statement-settings.ts';
+import { agreedNow, ceilTo, floorTo, HOUR, isoTime, MINUTE } from './period/time.ts';
 import {
   differences,
   during,

@@ -2,19 +2,9 @@ import { select } from '../../common/clickhouse/clickhouse.ts';
 import { sources } from '../../common/sources.ts';
 import { build, sideTables } from './period/build.ts';
 import { readRollups, statements, type Rollup } from './period/catalogue.ts';
-import {
-  agreedNow,
-  attempt,
-  DAY,
-  DROP_SETTINGS,
-  floorTo,
-  HOUR,
-  isoTime,
-  onShards,
-  valuesOf,
-  WRITE_SETTINGS,
-  type Context,
-} from './period/context.ts';
+import { attempt, onShards, valuesOf, type Context } from './period/context.ts';
+import { DROP_SETTINGS, WRITE_SETTINGS } from './period/statement-settings.ts';
+import { agreedNow, DAY, floorTo, HOUR, isoTime } from './period/time.ts';
 import { NO_TIME, tableName } from './period/view-sql.ts';
 import { isExpired, newestPeriod } from './period/periods.ts';
 

@@ -4,16 +4,9 @@ import { everywhere, fresh, freshly, select, type Reader } from '../../../common
 import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
 import { LEDGER_DAYS } from '../../../common/ledger-days.ts';
 import { readHorizon, readRollup, statements, unlessReplaced, type Rollup } from './catalogue.ts';
-import {
-  agreedNow,
-  BUILD_SETTINGS,
-  DAY,
-  DROP_SETTINGS,
-  isoTime,
-  LONG_READ_SETTINGS,
-  pauseAfter,
-  type Context,
-} from './context.ts';
+import { pauseAfter, type Context } from './context.ts';
+import { BUILD_SETTINGS, DROP_SETTINGS, LONG_READ_SETTINGS } from './statement-settings.ts';
+import { agreedNow, DAY, isoTime } from './time.ts';
 import {
   ALL_TIME,
   carryOver,

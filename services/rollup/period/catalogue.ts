@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { fresh, select, type ClickHouse, type Reader } from '../../../common/clickhouse/clickhouse.ts';
-import { DAY, WRITE_SETTINGS } from './context.ts';
+import { WRITE_SETTINGS } from './statement-settings.ts';
+import { DAY } from './time.ts';
 
 /** A row of table `rollups` (clickhouse/migrations/0017). Times are unix seconds. */
 export interface Rollup {

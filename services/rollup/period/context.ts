@@ -1,12 +1,12 @@
 import { shardsOf, type ClickHouse } from '../../../common/clickhouse/clickhouse.ts';
 import { isLost } from '../../../common/clickhouse/cluster/node-list.ts';
 import { ClickHouseError } from '../../../common/clickhouse/errors.ts';
-import type { Clock } from '../../../common/clock.ts';
 import type { Settings } from '../../../common/config/settings.ts';
 import type { Logger } from '../../../common/logger.ts';
 import type { RollupMetrics } from './metrics.ts';
+import { HOUR, type Clocks } from './time.ts';
 
-export interface Context {
+export interface Context extends Clocks {
   readonly clickhouse: ClickHouse;
   readonly settings: Pick<
     Settings,
@@ -19,9 +19,6 @@ export interface Context {
   >;
   readonly logger: Logger;
   readonly metrics: RollupMetrics;
-  readonly clock: Clock;
-  /** the time by ClickHouse, unix milliseconds */
-  readonly engineClock: () => Promise<number>;
   /** Resolves after this many milliseconds. Rejects when the service stops. */
   readonly wait: (ms: number) => Promise<void>;
 }
@@ -119,45 +116,3 @@ export function restUntil(context: Context, outcome: string, since: number): num
 
 /** True if an attempt was refused, and the next one may be refused too. */
 export const isLasting = (outcome: string): boolean => ['incomplete', 'differs', 'failed'].includes(outcome);
-
-export const MINUTE = 60;
-export const HOUR = 3600;
-export const DAY = 86_400;
-
-export const floorTo = (time: number, width: number): number => Math.floor(time / width) * width;
-export const ceilTo = (time: number, width: number): number => Math.ceil(time / width) * width;
-
-export const nowSeconds = ({ clock }: Pick<Context, 'clock'>): number => Math.floor(clock() / 1000);
-
-/**
- * Returns unix seconds by whichever clock is behind, ours or ClickHouse's. What cannot be undone goes by it: a clock
- * that is ahead for a moment must drop nothing.
- */
-export async function agreedNow({ clock, engineClock }: Pick<Context, 'clock' | 'engineClock'>): Promise<number> {
-  return Math.floor(Math.min(clock(), await engineClock()) / 1000);
-}
-
-/** Returns unix seconds as text, for log lines and messages. */
-export const isoTime = (seconds: number): string => new Date(seconds * 1000).toISOString();
-
-/** Settings of a statement over a whole period: one thread, and spilling to disk instead of growing. */
-export const LONG_READ_SETTINGS = {
-  max_threads: 1,
-  max_memory_usage: 2 * 1024 ** 3,
-  max_bytes_before_external_group_by: 512 * 1024 ** 2,
-  max_execution_time: 0,
-} as const;
-
-/** No deduplication: a side table is filled once, and dropped if that fails. */
-export const BUILD_SETTINGS = {
-  ...LONG_READ_SETTINGS,
-  max_insert_threads: 1,
-  insert_deduplicate: 0,
-  max_partitions_per_insert_block: 0,
-} as const;
-
-/** What is known to be dispensable is dropped whatever its size. */
-export const DROP_SETTINGS = { max_table_size_to_drop: 0, max_partition_size_to_drop: 0 } as const;
-
-/** The service's own tables may get the same row again. */
-export const WRITE_SETTINGS = { insert_deduplicate: 0 } as const;

@@ -3,7 +3,8 @@ import type { Read, Statement } from '../../../common/clickhouse/clickhouse.ts';
 import { leastPeriod } from '../../../common/evaluate/event.ts';
 import { createLogger } from '../../../common/logger.ts';
 import { statements } from './catalogue.ts';
-import { DAY, HOUR, type Context } from './context.ts';
+import type { Context } from './context.ts';
+import { DAY, HOUR } from './time.ts';
 import { beginToday, closePeriod, isExpired } from './periods.ts';
 
 const MIDNIGHT = 20_000 * DAY;

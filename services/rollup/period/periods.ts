@@ -1,6 +1,8 @@
 import { fresh, select } from '../../../common/clickhouse/clickhouse.ts';
 import { statements } from './catalogue.ts';
-import { agreedNow, DAY, floorTo, HOUR, isoTime, nowSeconds, WRITE_SETTINGS, type Context } from './context.ts';
+import type { Context } from './context.ts';
+import { WRITE_SETTINGS } from './statement-settings.ts';
+import { agreedNow, DAY, floorTo, HOUR, isoTime } from './time.ts';
 
 /**
  * Periods are the partitions of rollups; every raw row carries its own. Ingest writes new batches to the newest period
@@ -17,7 +19,7 @@ export async function newestPeriod({ clickhouse }: Pick<Context, 'clickhouse'>):
  * read while that is of today.
  */
 export async function beginToday(context: Context, known = 0): Promise<number> {
-  const midnight = floorTo(nowSeconds(context), DAY);
+  const midnight = floorTo(context.clock() / 1000, DAY);
   const newest = known < midnight ? await newestPeriod(context) : known;
   if (newest >= midnight) return newest;
   // all processes follow the register, so a clock that is ahead for a moment must not begin a period of the future

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vit
 import type { Read, Statement } from '../../../common/clickhouse/clickhouse.ts';
 import { build } from '../../../services/rollup/period/build.ts';
 import { readRollups, statements, writeRollup, type Rollup } from '../../../services/rollup/period/catalogue.ts';
-import { DAY, floorTo } from '../../../services/rollup/period/context.ts';
+import { DAY, floorTo } from '../../../services/rollup/period/time.ts';
 import { admitNew, nextStep } from '../../../services/rollup/history.ts';
 import { beginToday, newestPeriod } from '../../../services/rollup/period/periods.ts';
 import { rollupNote } from '../../../services/rollup/readiness.ts';

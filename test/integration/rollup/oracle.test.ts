@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { contentOf, createTraffic, type Traffic, type TrafficEvent } from '../../../demo/traffic.ts';
 import { urlShapes } from '../../../demo/urls.ts';
 import { readRollups } from '../../../services/rollup/period/catalogue.ts';
-import { DAY } from '../../../services/rollup/period/context.ts';
+import { DAY } from '../../../services/rollup/period/time.ts';
 import { admitNew, nextStep } from '../../../services/rollup/history.ts';
 import { beginToday } from '../../../services/rollup/period/periods.ts';
 import { differencesOf, repairOpen, requestRepair } from '../../../services/rollup/repairs.ts';

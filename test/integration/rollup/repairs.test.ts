@@ -4,7 +4,7 @@ import { refusal } from '../../../common/clickhouse/errors.ts';
 import { compareDays, createAudit } from '../../../services/rollup/audit.ts';
 import { build } from '../../../services/rollup/period/build.ts';
 import { readRollups, statements } from '../../../services/rollup/period/catalogue.ts';
-import { DAY, floorTo } from '../../../services/rollup/period/context.ts';
+import { DAY, floorTo } from '../../../services/rollup/period/time.ts';
 import { admitNew } from '../../../services/rollup/history.ts';
 import { beginToday, newestPeriod } from '../../../services/rollup/period/periods.ts';
 import { rollupNote } from '../../../services/rollup/readiness.ts';

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { ClickHouse, Statement } from '../../../common/clickhouse/clickhouse.ts';
 import { readRollups } from '../../../services/rollup/period/catalogue.ts';
-import { DAY, floorTo } from '../../../services/rollup/period/context.ts';
+import { DAY, floorTo } from '../../../services/rollup/period/time.ts';
 import { admitNew } from '../../../services/rollup/history.ts';
 import { differencesOf, repairOpen, requestRepair } from '../../../services/rollup/repairs.ts';
 import { dropExpired } from '../../../services/rollup/retention.ts';

@@ -1,7 +1,8 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { Read, ReadResult, Shard, Statement } from '../../../common/clickhouse/clickhouse.ts';
 import { readRollups, statements, type Rollup } from '../../../services/rollup/period/catalogue.ts';
-import { DAY, floorTo, type Context } from '../../../services/rollup/period/context.ts';
+import type { Context } from '../../../services/rollup/period/context.ts';
+import { DAY, floorTo } from '../../../services/rollup/period/time.ts';
 import { admitNew, nextStep } from '../../../services/rollup/history.ts';
 import { beginToday } from '../../../services/rollup/period/periods.ts';
 import { repairOpen, requestRepair } from '../../../services/rollup/repairs.ts';

@@ -4,7 +4,7 @@ import type { Read, Statement } from '../../../common/clickhouse/clickhouse.ts';
 import { migrate } from '../../../common/clickhouse/migrations.ts';
 import { readRollups, statements } from '../../../services/rollup/period/catalogue.ts';
 import { publicView, readRollupDefinition } from '../../../services/rollup/period/view-sql.ts';
-import { DAY } from '../../../services/rollup/period/context.ts';
+import { DAY } from '../../../services/rollup/period/time.ts';
 import { admitNew, nextStep, publish } from '../../../services/rollup/history.ts';
 import { beginToday } from '../../../services/rollup/period/periods.ts';
 import { differencesOf, repairOpen, requestRepair } from '../../../services/rollup/repairs.ts';
