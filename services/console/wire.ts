@@ -1,6 +1,8 @@
+import type { CreatedKey } from '../../common/listed-key.ts';
+
 /**
  * What the service and the page share: the answers of the console's routes, and which endpoints a key may call. It
- * imports nothing, because the page's modules are served without a build.
+ * imports only types, because the page's modules are served without a build.
  */
 
 /** Seconds of one step of every series. */
@@ -96,16 +98,6 @@ export interface AlertStatus {
   readonly runbook?: string;
 }
 
-interface KeyStatus {
-  readonly id: string;
-  readonly name: string;
-  readonly scopes: readonly string[];
-  /** empty means all */
-  readonly projects: readonly string[];
-  /** ISO 8601 */
-  readonly expires_at: string | null;
-}
-
 /** What only an admin key sees. */
 export interface SystemStatus {
   readonly topics: readonly TopicStatus[];
@@ -132,7 +124,7 @@ export interface Status {
   /** start of the first step of every series, unix seconds; the last one ended before `now` */
   readonly from: number;
   readonly steps: number;
-  readonly key: KeyStatus;
+  readonly key: Omit<CreatedKey, 'key'>;
   /** those that the key may call and that were requested since the start; none for a key limited to projects */
   readonly endpoints: readonly EndpointStatus[];
   /** null if the key lacks the scope admin */

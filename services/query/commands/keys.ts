@@ -3,6 +3,7 @@ import { wholeNumber } from '../../../common/command/arguments.ts';
 import { form, type Command } from '../../../common/command/command.ts';
 import { UsageError } from '../../../common/errors.ts';
 import { wordsOf } from '../../../common/http/errors.ts';
+import type { CreatedKey, ListedKey } from '../../../common/listed-key.ts';
 import {
   createKey,
   DEFAULT_OVERLAP_SECONDS,
@@ -11,8 +12,6 @@ import {
   readNewKey,
   revokeKey,
   rotateKey,
-  type CreatedKey,
-  type ListedKey,
   type NewKey,
   type RotatedKey,
 } from '../keys/key-table.ts';

@@ -1,8 +1,9 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { rows, type ClickHouse, type Param, type Reader } from '../../../common/clickhouse/clickhouse.ts';
-import { hashKey, type Key } from './key-ring.ts';
 import type { ParameterMistake } from '../../../common/http/errors.ts';
+import type { CreatedKey, ListedKey } from '../../../common/listed-key.ts';
+import { hashKey, type Key } from './key-ring.ts';
 import { parseTimestamp } from '../definition/timestamp.ts';
 
 /** Keys in ClickHouse: create, list, rotate, revoke. Only the hash of a key is stored. */
@@ -16,24 +17,7 @@ export const DEFAULT_OVERLAP_SECONDS = 3_600;
 /** a slower list is requested again: a revocation must not wait for a hanging read */
 const READ_TIMEOUT_MS = 4_000;
 
-/** A key as it is shown, without its text and hash. Times are ISO 8601. */
-export interface ListedKey {
-  readonly id: string;
-  readonly name: string;
-  readonly scopes: readonly string[];
-  readonly projects: readonly string[];
-  readonly created_at: string;
-  readonly expires_at: string | null;
-  readonly last_used_at: string | null;
-}
-
 export type NewKey = Omit<Key, 'id' | 'hash'>;
-
-/** A new key, shown only this once. */
-export type CreatedKey = { readonly key: string } & Pick<
-  ListedKey,
-  'id' | 'name' | 'scopes' | 'projects' | 'expires_at'
->;
 
 /** Times are unix milliseconds. */
 interface KeyRow extends Pick<ListedKey, 'id' | 'name' | 'scopes' | 'projects'> {

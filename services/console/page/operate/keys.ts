@@ -1,25 +1,10 @@
 import { useEffect, useState } from 'preact/hooks';
+import type { CreatedKey, ListedKey } from '../../../../common/listed-key.ts';
 import { callJson, call, CallError, runCommand } from '../api.ts';
 import { instant, pickedAt, type Zone } from '../format.ts';
 import { html, onValue, type View } from '../html.ts';
 import { Copy, Dialog, Empty, Failure, Table, TextField, useFilter, useWork, type Column } from '../parts.ts';
 import { endpointsOf, type Specification } from '../explore/specification.ts';
-
-interface ListedKey {
-  readonly id: string;
-  readonly name: string;
-  readonly scopes: readonly string[];
-  readonly projects: readonly string[];
-  readonly created_at: string;
-  readonly expires_at: string | null;
-  readonly last_used_at: string | null;
-}
-
-interface CreatedKey {
-  readonly id: string;
-  readonly key: string;
-  readonly name: string;
-}
 
 /** Shows API keys: create (shown once), rotate, revoke. */
 export function Keys({ zone }: { readonly zone: Zone }): View {
