@@ -71,10 +71,7 @@ async function durations(counters: Counters, step: number): Promise<void> {
   const { history } = counters;
   for (const [endpoint, gains] of byLabel(await bucketGains(counters, 'sluice_query_duration_seconds'), 'endpoint')) {
     const all = bucketsOf(gains);
-    if (countOf(all) > 0) {
-      history.set(`p50:${endpoint}`, step, quantile(all, 0.5) * 1000);
-      history.set(`p95:${endpoint}`, step, quantile(all, 0.95) * 1000);
-    }
+    if (countOf(all) > 0) history.set(`p95:${endpoint}`, step, quantile(all, 0.95) * 1000);
     const queries = bucketsOf(gains.filter(({ labels }) => labels['cache'] === 'miss' || labels['cache'] === 'none'));
     history.set(`queries:${endpoint}`, step, countOf(queries));
     history.set(`slow queries:${endpoint}`, step, countAbove(queries, SLOW_QUERY_SECONDS));

@@ -223,7 +223,6 @@ function endpointStatus(history: History, caller: Caller, from: number, to: numb
         errors: of('errors'),
         hits: of('hits'),
         cacheable: of('cacheable'),
-        p50_ms: of('p50'),
         p95_ms: of('p95'),
       };
     });

@@ -80,7 +80,6 @@ export interface EndpointStatus {
   readonly hits: Series;
   /** misses, stale answers and hits: all that could have come from the cache */
   readonly cacheable: Series;
-  readonly p50_ms: Series;
   readonly p95_ms: Series;
 }
 

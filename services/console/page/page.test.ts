@@ -123,9 +123,7 @@ test('what is new replaces what was known of its steps, and the hour moves on', 
     steps: values.length,
     key: { id: '', name: '', scopes: [], projects: [], expires_at: null },
     system: null,
-    endpoints: [
-      { endpoint, requests: values, errors: values, hits: values, cacheable: values, p50_ms: values, p95_ms: values },
-    ],
+    endpoints: [{ endpoint, requests: values, errors: values, hits: values, cacheable: values, p95_ms: values }],
   });
   const hour = Array.from({ length: 360 }, (_, i) => i);
   const known = status(10_000, hour, 'a');
