@@ -1,7 +1,7 @@
 import { useState } from 'preact/hooks';
 import { callJson, CallError, session } from './api.ts';
 import { html, type View } from './html.ts';
-import { TextField } from './parts.ts';
+import { TextField, useWork } from './parts.ts';
 
 const TOKEN = /^#token=([\w-]+)$/;
 
@@ -34,30 +34,16 @@ export function SignIn({
   readonly onSignedIn: () => void;
 }): View {
   const [key, setKey] = useState('');
-  const [error, setError] = useState<string | undefined>(undefined);
-  const [isBusy, setIsBusy] = useState(false);
-  async function signIn(): Promise<void> {
-    setIsBusy(true);
-    try {
-      await callJson('/api/status', { key: key.trim() });
-      session.signIn(key.trim());
-      onSignedIn();
-    } catch (failure) {
-      setError(
-        failure instanceof CallError
-          ? failure.status === 401
-            ? 'This key is not valid.'
-            : failure.message
-          : 'The key holds characters that no key has.',
-      );
-    }
-    setIsBusy(false);
-  }
+  const { isBusy, error, run } = useWork();
   const onSubmit = (event: Event): void => {
     event.preventDefault();
-    void signIn();
+    void run(async (signal) => {
+      await callJson('/api/status', { key: key.trim(), signal });
+      session.signIn(key.trim());
+      onSignedIn();
+    });
   };
-  const shown = error ?? message;
+  const shown = isBusy ? undefined : error === undefined ? message : wordsOf(error);
   return html`<main class="sign-in">
     <form onSubmit=${onSubmit}>
       <h1>sluice</h1>
@@ -71,4 +57,9 @@ export function SignIn({
       </p>
     </form>
   </main>`;
+}
+
+function wordsOf(error: unknown): string {
+  if (!(error instanceof CallError)) return 'The key holds characters that no key has.';
+  return error.status === 401 ? 'This key is not valid.' : error.message;
 }
