@@ -42,10 +42,7 @@ CREATE TABLE IF NOT EXISTS migrations
 ENGINE = MergeTree
 ORDER BY (version, at)`;
 
-interface Recorded {
-  readonly version: number;
-  readonly name: string;
-  readonly checksum: string;
+interface Recorded extends Omit<Migration, 'statements'> {
   readonly applied: 0 | 1;
   readonly runs: readonly string[];
 }

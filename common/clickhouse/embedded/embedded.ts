@@ -208,14 +208,10 @@ const STATISTICS =
 function toReadResult(result: ChdbResult, format: string): ReadResult {
   const bytes = result.bytes();
   const body = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  const statistics = /^JSON(?:Compact)?(?:Strings)?$/.test(format)
-    ? STATISTICS.exec(body.toString('latin1', Math.max(0, body.length - 400)))
-    : null;
-  return {
-    body,
-    readRows: statistics === null ? undefined : Number(statistics[1]),
-    readBytes: statistics === null ? undefined : Number(statistics[2]),
-  };
+  const hasStatistics = /^JSON(?:Compact)?(?:Strings)?$/.test(format);
+  const tail = hasStatistics ? body.toString('latin1', Math.max(0, body.length - 400)) : '';
+  const [, readRows, readBytes] = STATISTICS.exec(tail)?.map(Number) ?? [];
+  return { body, readRows, readBytes };
 }
 
 /** Returns how many bytes were written. */

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { addAbortSignal, Readable } from 'node:stream';
 import { createClient, ClickHouseLogLevel, type ClickHouseClient, type ClickHouseSettings } from '@clickhouse/client';
-import type { Param, ReadResult, StatementSettings } from '../clickhouse.ts';
+import type { ReadResult, Statement } from '../clickhouse.ts';
 import { ClickHouseError, fromEngine, fromSystem, isUnanswered, refusal } from '../errors.ts';
 import { wholeAnswer } from '../pinned-settings.ts';
 import { cancelled } from '../pool.ts';
@@ -41,10 +41,7 @@ const LOST_TIMES = { read: 2, write: 4 } as const;
 /** The client's `request_timeout` for reads and writes, which are watched: the longest value of a timer. */
 const NO_TIMEOUT_MS = 2 ** 31 - 1;
 
-export interface Request {
-  readonly sql: string;
-  readonly params?: Readonly<Record<string, Param>>;
-  readonly settings?: StatementSettings;
+export interface Request extends Pick<Statement, 'sql' | 'params' | 'settings'> {
   readonly format?: string;
   readonly pieces?: Iterable<Uint8Array>;
   readonly signal?: AbortSignal;
