@@ -55,6 +55,14 @@ it('a file that cannot be read or written is named with the cause, in one line',
     );
 });
 
+it('a link to a file that is not there is named, and not followed for ever', () => {
+  symlinkSync(join(folder.path, 'nowhere'), file);
+  expect(() => kept(() => 'x')).toThrow(
+    new StartError(`cannot write ${file} (EEXIST); set DATA_DIR to a writable folder`),
+  );
+  expect(readdirSync(folder.path)).toEqual(['secret']);
+});
+
 it('data of another user is refused, because files that this process created there would lock that user out', () => {
   expect(hasData(folder.path)).toBe(false);
   mkdirSync(join(folder.path, 'clickhouse'));

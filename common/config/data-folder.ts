@@ -150,7 +150,8 @@ export function keptSecret(
     return { secret, isNew: true };
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
-    if (code === 'EEXIST') return keptSecret(file, isSecret, make, remedy);
+    // another process was faster; a link to nowhere has no text
+    if (code === 'EEXIST' && readOwnFile(file) !== undefined) return keptSecret(file, isSecret, make, remedy);
     throw new StartError(`cannot write ${file} (${code}); ${remedy}`, { cause: error });
   } finally {
     rmSync(part, { force: true });
