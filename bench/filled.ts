@@ -11,7 +11,7 @@ import type { Traffic } from '../demo/traffic.ts';
 import type { Record as KafkaRecord } from '../services/ingest/evaluate/record.ts';
 import { readRollups } from '../services/rollup/period/catalogue.ts';
 import type { Context } from '../services/rollup/period/context.ts';
-import { tableName } from '../services/rollup/period/view-sql.ts';
+import { tableName } from '../services/rollup/period/definition.ts';
 import { admitNew } from '../services/rollup/history.ts';
 import { createRollupMetrics } from '../services/rollup/period/metrics.ts';
 

@@ -3,7 +3,7 @@ import { readRollups } from '../services/rollup/period/catalogue.ts';
 import { compareDays, createAudit } from '../services/rollup/audit.ts';
 import { build } from '../services/rollup/period/build.ts';
 import { DAY, floorTo, HOUR, MINUTE } from '../services/rollup/period/time.ts';
-import { viewName } from '../services/rollup/period/view-sql.ts';
+import { viewName } from '../services/rollup/period/definition.ts';
 import { beginToday } from '../services/rollup/period/periods.ts';
 import { naturalShares } from '../demo/traffic.ts';
 import { temporaryFolder } from '../test/harness/clickhouse.ts';

@@ -2,7 +2,8 @@ import { select } from '../../common/clickhouse/clickhouse.ts';
 import { readRollups, statements, type Rollup } from './period/catalogue.ts';
 import { attempt, onShards, valuesOf, type Context } from './period/context.ts';
 import { agreedNow, ceilTo, DAY, floorTo, HOUR, isoTime, MINUTE } from './period/time.ts';
-import { ALL_TIME, tableName } from './period/view-sql.ts';
+import { tableName } from './period/definition.ts';
+import { ALL_TIME } from './period/view-sql.ts';
 import { newestPeriod } from './period/periods.ts';
 import { placeOf, requestRepair, settledDifferences, type Difference } from './repairs.ts';
 

@@ -6,7 +6,8 @@ import { readRollup, readRollups, servingVersion, statements, writeRollup, type 
 import { attempt, isLasting, isToldNow, onShards, perContext, restUntil, type Context } from './period/context.ts';
 import { DROP_SETTINGS } from './period/statement-settings.ts';
 import { isoTime } from './period/time.ts';
-import { ALL_TIME, publicView, readRollupDefinition, tableName, viewName } from './period/view-sql.ts';
+import { readRollupDefinition, tableName, viewName } from './period/definition.ts';
+import { ALL_TIME, publicView } from './period/view-sql.ts';
 import { closePeriod } from './period/periods.ts';
 import { differencesOf, placeOf } from './repairs.ts';
 

@@ -6,16 +6,8 @@ import { readHorizon, readRollups, statements, unlessReplaced, type Rollup } fro
 import { attempt, isLasting, onShards, pauseAfter, restUntil, valuesOf, type Context } from './period/context.ts';
 import { LONG_READ_SETTINGS, WRITE_SETTINGS } from './period/statement-settings.ts';
 import { agreedNow, ceilTo, floorTo, HOUR, isoTime, MINUTE } from './period/time.ts';
-import {
-  differences,
-  during,
-  isIn,
-  isSince,
-  MOST_DIFFERENCES,
-  readRollupDefinition,
-  tableName,
-  type Span,
-} from './period/view-sql.ts';
+import { readRollupDefinition, tableName } from './period/definition.ts';
+import { differences, during, isIn, isSince, MOST_DIFFERENCES, type Span } from './period/view-sql.ts';
 import { closePeriod, narrowestOf } from './period/periods.ts';
 
 /** A span of a period that must be rebuilt (table rollup_repairs). Times are unix seconds. */

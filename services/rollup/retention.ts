@@ -5,7 +5,8 @@ import { readRollups, statements, type Rollup } from './period/catalogue.ts';
 import { attempt, onShards, valuesOf, type Context } from './period/context.ts';
 import { DROP_SETTINGS, WRITE_SETTINGS } from './period/statement-settings.ts';
 import { agreedNow, DAY, floorTo, HOUR, isoTime } from './period/time.ts';
-import { NO_TIME, tableName } from './period/view-sql.ts';
+import { tableName } from './period/definition.ts';
+import { NO_TIME } from './period/view-sql.ts';
 import { isExpired, newestPeriod } from './period/periods.ts';
 
 /**

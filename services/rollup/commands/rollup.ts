@@ -6,7 +6,7 @@ import { UsageError } from '../../../common/errors.ts';
 import { engineClock, readRollups, statements, type Rollup } from '../period/catalogue.ts';
 import { isLasting, type Context } from '../period/context.ts';
 import { isoTime } from '../period/time.ts';
-import { tableName } from '../period/view-sql.ts';
+import { tableName } from '../period/definition.ts';
 import { createRollupMetrics } from '../period/metrics.ts';
 import { readOpenRepairs, repairOpen, requestRepair, type Repair } from '../repairs.ts';
 

@@ -7,16 +7,8 @@ import { readHorizon, readRollup, statements, unlessReplaced, type Rollup } from
 import { pauseAfter, type Context } from './context.ts';
 import { BUILD_SETTINGS, DROP_SETTINGS, LONG_READ_SETTINGS } from './statement-settings.ts';
 import { agreedNow, DAY, isoTime } from './time.ts';
-import {
-  ALL_TIME,
-  carryOver,
-  fill,
-  readRollupDefinition,
-  sumUp,
-  tableName,
-  type RollupDefinition,
-  type Span,
-} from './view-sql.ts';
+import { readRollupDefinition, tableName, type RollupDefinition } from './definition.ts';
+import { ALL_TIME, carryOver, fill, sumUp, type Span } from './view-sql.ts';
 import { narrowestOf } from './periods.ts';
 
 /**

@@ -2,12 +2,8 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vit
 import type { Read } from '../../../common/clickhouse/clickhouse.ts';
 import { compareDays, createAudit } from '../../../services/rollup/audit.ts';
 import { readRollups, statements } from '../../../services/rollup/period/catalogue.ts';
-import {
-  differences,
-  during,
-  MOST_DIFFERENCES,
-  readRollupDefinition,
-} from '../../../services/rollup/period/view-sql.ts';
+import { readRollupDefinition } from '../../../services/rollup/period/definition.ts';
+import { differences, during, MOST_DIFFERENCES } from '../../../services/rollup/period/view-sql.ts';
 import { admitNew } from '../../../services/rollup/history.ts';
 import { beginToday } from '../../../services/rollup/period/periods.ts';
 import { rollupNote } from '../../../services/rollup/readiness.ts';

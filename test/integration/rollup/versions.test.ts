@@ -3,7 +3,8 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vit
 import type { Read, Statement } from '../../../common/clickhouse/clickhouse.ts';
 import { migrate } from '../../../common/clickhouse/migrations.ts';
 import { readRollups, statements } from '../../../services/rollup/period/catalogue.ts';
-import { publicView, readRollupDefinition } from '../../../services/rollup/period/view-sql.ts';
+import { readRollupDefinition } from '../../../services/rollup/period/definition.ts';
+import { publicView } from '../../../services/rollup/period/view-sql.ts';
 import { DAY } from '../../../services/rollup/period/time.ts';
 import { admitNew, nextStep, publish } from '../../../services/rollup/history.ts';
 import { beginToday } from '../../../services/rollup/period/periods.ts';
