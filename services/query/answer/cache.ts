@@ -78,6 +78,11 @@ function createShelf<T extends Cached>(limits: Limits) {
     held.add(owner, more);
     bytes.add(owner, moreBytes);
   }
+  /** A new entry is the most recently used one; one that replaces another takes its place. */
+  function add(entry: Entry<T>): void {
+    entries.set(entry.value.key, entry);
+    count(entry.owner, 1, entry.bytes);
+  }
   function remove(entry: Entry<T>): void {
     entries.delete(entry.value.key);
     count(entry.owner, -1, -entry.bytes);
@@ -100,7 +105,7 @@ function createShelf<T extends Cached>(limits: Limits) {
       remove(found);
     }
   }
-  return { entries, count, remove, evict, bytes: bytes.all };
+  return { entries, count, add, remove, evict, bytes: bytes.all };
 }
 
 /**
@@ -109,7 +114,7 @@ function createShelf<T extends Cached>(limits: Limits) {
  * entries while others want them. `random` is 0 to 1, for the jitter.
  */
 export function createCache<T extends Cached>(limits: Limits, random: () => number = Math.random) {
-  const { entries, count, remove, evict, bytes } = createShelf<T>(limits);
+  const { entries, count, add, remove, evict, bytes } = createShelf<T>(limits);
 
   return {
     /**
@@ -119,18 +124,13 @@ export function createCache<T extends Cached>(limits: Limits, random: () => numb
     ask(key: string, now: number, owner: string): { readonly value: T; readonly isFresh: boolean } | undefined {
       const entry = entries.get(key);
       if (entry === undefined) return undefined;
+      remove(entry);
       const { definition, answer } = entry.value;
       const age = now - answer.fetchedAt;
-      if (age > STALE_MS) {
-        remove(entry);
-        return undefined;
-      }
-      entries.delete(key);
-      entries.set(key, entry);
+      if (age > STALE_MS) return undefined;
       entry.askedAt = now;
-      count(entry.owner, -1, -entry.bytes);
       entry.owner = owner;
-      count(owner, 1, entry.bytes);
+      add(entry);
       return { value: entry.value, isFresh: age >= 0 && age < definition.cacheSeconds * 1000 };
     },
     /**
@@ -151,8 +151,7 @@ export function createCache<T extends Cached>(limits: Limits, random: () => numb
         askedAt: Math.max(ask?.at ?? Number.NEGATIVE_INFINITY, before?.askedAt ?? Number.NEGATIVE_INFINITY),
         owner,
       };
-      entries.set(key, entry);
-      count(owner, 1, entry.bytes);
+      add(entry);
       evict();
     },
     /** Adds to the bytes that an entry is charged (for a compressed copy or another form). */
