@@ -78,7 +78,7 @@ export async function startQuery(options: QueryOptions) {
     // not called before `app` exists: only a scrape calls it
     () => app.inFlight(),
   );
-  const ring = createKeyRing([first.key]);
+  const ring = createKeyRing(first.key);
   const loader = startKeyLoader({ clickhouse, ring, clock, logger, schema });
 
   const checks: Checks = {

@@ -29,7 +29,7 @@ function load(
     },
     execute: async (statement: Statement) => void executed.push(statement),
   } as unknown as ClickHouse;
-  const ring = createKeyRing([]);
+  const ring = createKeyRing(keyOf('first'));
   const logger = { ...createLogger('silent'), warn: say, info: say } as unknown as Logger;
   return { loader: startKeyLoader({ clickhouse, ring, clock, logger, schema }), ring, executed, said };
 }

@@ -27,16 +27,12 @@ export type KeyCheck = { readonly key: Key } | 'unauthorized' | 'unavailable';
 
 export type KeyRing = ReturnType<typeof createKeyRing>;
 
-/** `first` are keys that are valid without a list (API_KEY, or the key created on the first start). */
-export function createKeyRing(first: readonly Key[]) {
+/** `first` is valid without a list (API_KEY, or the key created on the first start). */
+export function createKeyRing(first: Key) {
   const prefix = (of: Buffer): number => of.readUInt32LE(0);
-  const group = (keys: readonly Key[]): Map<number, Key[]> => Map.groupBy(keys, (k) => prefix(k.hash));
-  const always = group(first);
   let listed = new Map<number, Key[]>();
   let loadedAt = Number.NEGATIVE_INFINITY;
 
-  const find = (keys: Map<number, Key[]>, presented: Buffer): Key | undefined =>
-    keys.get(prefix(presented))?.find((k) => timingSafeEqual(k.hash, presented));
   return {
     /**
      * Returns whose key it is. Keys are found by their hash, which reveals nothing about the key, and compared in
@@ -45,15 +41,14 @@ export function createKeyRing(first: readonly Key[]) {
      */
     check(presented: string, now: number): KeyCheck {
       const hashed = hashKey(presented);
-      const own = find(always, hashed);
-      if (own !== undefined) return { key: own };
+      if (timingSafeEqual(first.hash, hashed)) return { key: first };
       if (now - loadedAt > KEYS_TRUSTED_MS) return 'unavailable';
-      const key = find(listed, hashed);
+      const key = listed.get(prefix(hashed))?.find((k) => timingSafeEqual(k.hash, hashed));
       return key === undefined || (key.expiresAt !== undefined && key.expiresAt <= now) ? 'unauthorized' : { key };
     },
     /** Replaces the whole list as of `now`. */
     load(keys: readonly Key[], now: number): void {
-      listed = group(keys);
+      listed = Map.groupBy(keys, (k) => prefix(k.hash));
       loadedAt = now;
     },
   };

@@ -9,7 +9,7 @@ import { createRegistry } from '../../../common/metrics.ts';
 import { createAnswers } from '../../../services/query/answer/answers.ts';
 import { createApp } from '../../../services/query/http/app.ts';
 import { BUILT_IN, readDefinitions } from '../../../services/query/definition/definition-files.ts';
-import { createKeyRing, hashKey } from '../../../services/query/keys/key-ring.ts';
+import { createKeyRing, hashKey, type Key } from '../../../services/query/keys/key-ring.ts';
 import { createQueryMetrics } from '../../../services/query/metrics.ts';
 import { createResponseMemory } from '../../../services/query/answer/response-memory.ts';
 import { createShares } from '../../../services/query/answer/shares.ts';
@@ -35,10 +35,15 @@ const clickhouse: Reader = {
     return { body: Buffer.from(result), readRows: 1, readBytes: 1 };
   },
 };
-const keys = createKeyRing([
-  { id: 'k', name: 'k', hash: hashKey(KEY), scopes: ['query'], projects: [], expiresAt: undefined },
-  { id: 'o', name: 'o', hash: hashKey(OTHER_KEY), scopes: ['query'], projects: [], expiresAt: undefined },
-]);
+const keyOf = (id: string, text: string): Key => ({
+  id,
+  name: id,
+  hash: hashKey(text),
+  scopes: ['query'],
+  projects: [],
+});
+const keys = createKeyRing(keyOf('k', KEY));
+keys.load([keyOf('o', OTHER_KEY)], Date.now());
 const shares = createShares();
 let responseMemory = createResponseMemory(createShares(), 2.5 * ANSWER_BYTES);
 let app: Awaited<ReturnType<typeof createApp>>;
@@ -283,12 +288,11 @@ describe('large answers that nobody reads', () => {
 });
 
 it('a caller who leaves before its key is known costs no query', async () => {
-  const hash = hashKey('a new key');
   const before = reads;
   refresh = async () => {
     socket.destroy();
     await waitFor(() => app.inFlight() === 0, 5_000, 'the service has noticed');
-    keys.load([{ id: 'n', name: 'n', hash, scopes: ['query'], projects: [], expiresAt: undefined }], Date.now());
+    keys.load([keyOf('n', 'a new key')], Date.now());
     setImmediate(authenticated.resolve);
   };
   const authenticated = Promise.withResolvers<void>();
