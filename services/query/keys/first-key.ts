@@ -3,17 +3,11 @@ import type { Settings } from '../../../common/config/settings.ts';
 import { randomKey } from './key-table.ts';
 import { hashKey, type Key } from './key-ring.ts';
 
-interface FirstKey {
-  readonly key: Key;
-  /** The text of the key if it was created now. It is shown only this once. */
-  readonly made: string | undefined;
-}
-
 /**
  * Returns the admin key that is valid without a list: API_KEY, else the one in the data folder, else a new one, which
- * is stored there (mode 600). Throws StartError.
+ * is stored there (mode 600). `made` is the text of a new one, to be shown only this once. Throws StartError.
  */
-export function firstKey({ API_KEY, DATA_DIR }: Pick<Settings, 'API_KEY' | 'DATA_DIR'>): FirstKey {
+export function firstKey({ API_KEY, DATA_DIR }: Pick<Settings, 'API_KEY' | 'DATA_DIR'>) {
   const admin = (key: string): Key => ({
     id: 'first',
     name: 'first admin key',

@@ -34,10 +34,10 @@ interface KeyLoaderOptions {
  * Starts loading at once. Until the first list arrives, the ring answers `unavailable` for keys that it does not know.
  */
 export function startKeyLoader({ clickhouse, ring, clock, logger, schema }: KeyLoaderOptions) {
-  const known = new Set<string>();
+  let known = new Set<string>();
   /** when each key was used last, since the last save */
   let uses = new Map<string, number>();
-  const { promise: firstLoad, resolve: onFirstLoad } = Promise.withResolvers<void>();
+  const { promise: loaded, resolve: onFirstLoad } = Promise.withResolvers<void>();
   let loadedAt = Number.NEGATIVE_INFINITY;
   let hasTable = false;
   schema.then(
@@ -46,7 +46,9 @@ export function startKeyLoader({ clickhouse, ring, clock, logger, schema }: KeyL
   );
   /** failed loads since the last list */
   let failures = 0;
-  let running: Promise<void> = Promise.resolve();
+  /** the load that was asked for last */
+  let last: Promise<void> = Promise.resolve();
+  /** the same until it begins */
   let next: Promise<void> | undefined;
   let beganAt = Number.NEGATIVE_INFINITY;
 
@@ -55,8 +57,7 @@ export function startKeyLoader({ clickhouse, ring, clock, logger, schema }: KeyL
     const mustLoad = hasTable;
     try {
       const keys = await readKeys(clickhouse, asOf);
-      known.clear();
-      for (const key of keys) known.add(key.id);
+      known = new Set(keys.map(({ id }) => id));
       ring.load(keys, asOf);
       if (failures > 0) logger.info('keys_load_recovered');
       failures = 0;
@@ -69,15 +70,14 @@ export function startKeyLoader({ clickhouse, ring, clock, logger, schema }: KeyL
   }
   /** Returns the load that begins next. Loads run one at a time, so an old list never replaces a newer one. */
   function loadNext(): Promise<void> {
-    next ??= (async () => {
-      await running;
+    next ??= last.then(async () => {
       const wait = beganAt + LOAD_SPACING_MS - performance.now();
       if (wait > 0) await sleep(wait);
       next = undefined;
       beganAt = performance.now();
-      running = load();
-      await running;
-    })();
+      return await load();
+    });
+    last = next;
     return next;
   }
   /** Saves the last uses of the keys that are known. */
@@ -99,7 +99,7 @@ export function startKeyLoader({ clickhouse, ring, clock, logger, schema }: KeyL
     refresh: (): Promise<void> => within(PATIENCE_MS, loadNext(), undefined),
     noteUse: (key: Key, now: number): void => void uses.set(key.id, now),
     /** resolves with the first list that is loaded */
-    loaded: firstLoad,
+    loaded,
     /** Undefined while the list counts, else what is wrong. */
     async check(): Promise<string | undefined> {
       if (clock() - loadedAt <= KEYS_TRUSTED_MS) return undefined;
@@ -109,8 +109,7 @@ export function startKeyLoader({ clickhouse, ring, clock, logger, schema }: KeyL
     async stop(): Promise<void> {
       clearInterval(loadTimer);
       clearInterval(useTimer);
-      await next;
-      await running;
+      await last;
       await saveUses();
     },
   };
