@@ -1,6 +1,6 @@
 import * as fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { elements, members, nestedList } from './json-text.ts';
+import { eachElement, members, nestedList } from './json-text.ts';
 
 type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 
@@ -16,7 +16,7 @@ const expected = (value: Json): Json =>
 
 /** What walking through the text comes to. */
 function walk(text: string): unknown {
-  elements(text);
+  void [...eachElement(text)];
   try {
     nestedList(text);
     return members(text, ['n']);
@@ -102,13 +102,13 @@ describe('members', () => {
   });
 });
 
-it('elements gives the text of each', () => {
-  expect(elements(String.raw` [1, "a,]\"", {"b":[2]}, [], null ] `)).toEqual([
+it('eachElement gives the text of each', () => {
+  expect([...eachElement(String.raw` [1, "a,]\"", {"b":[2]}, [], null ] `)]).toEqual([
     '1',
     String.raw`"a,]\""`,
     '{"b":[2]}',
     '[]',
     'null',
   ]);
-  expect(elements('[]')).toEqual([]);
+  expect([...eachElement('[]')]).toEqual([]);
 });

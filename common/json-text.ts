@@ -25,14 +25,12 @@ export function skipBlanks(text: string, at: number): number {
 
 /** Returns the position after the string whose opening quote stands at `at`. */
 function stringEnd(text: string, at: number): number {
-  let quote = at;
-  for (;;) {
-    quote = text.indexOf('"', quote + 1);
-    if (quote < 0) return text.length;
+  for (let quote = text.indexOf('"', at + 1); quote >= 0; quote = text.indexOf('"', quote + 1)) {
     let backslashes = 0;
-    while (quote - 1 - backslashes > at && text.charCodeAt(quote - 1 - backslashes) === BACKSLASH) backslashes++;
+    while (text.charCodeAt(quote - 1 - backslashes) === BACKSLASH) backslashes++;
     if (backslashes % 2 === 0) return quote + 1;
   }
+  return text.length;
 }
 
 /** Returns the position after a number, true, false or null. */
@@ -79,11 +77,6 @@ export function* eachElement(text: string, from = 0): Generator<string, void> {
     i = skipBlanks(text, end);
     if (text.charCodeAt(i) === COMMA) i = skipBlanks(text, i + 1);
   }
-}
-
-/** Returns the texts of all elements of a list. */
-export function elements(list: string): string[] {
-  return [...eachElement(list)];
 }
 
 /**

@@ -5,7 +5,7 @@ import { checkDefinitions } from '../definition/check.ts';
 import { describe } from '../definition/definition.ts';
 import { foldersOf, readDefinitions } from '../definition/definition-files.ts';
 import { ApiError, wordsOf } from '../../../common/http/errors.ts';
-import { elements, members } from '../../../common/json-text.ts';
+import { eachElement, members } from '../../../common/json-text.ts';
 import { readParams } from '../definition/params.ts';
 import { limitsOf, runQuery } from '../answer/query.ts';
 
@@ -62,7 +62,7 @@ export const endpointsCommand: Command<Args, Result> = {
         signal: new AbortController().signal,
         reserve: () => Promise.resolve(() => {}),
       });
-      return { rows: elements(members(body.toString(), ['result']).get('result') ?? '[]'), truncated };
+      return { rows: [...eachElement(members(body.toString(), ['result']).get('result') ?? '[]')], truncated };
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       if (error.mistakes.length > 0) throw new UsageError(wordsOf(error.mistakes));

@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
 import type { Column, Definition, Render } from '../definition/definition.ts';
-import { elements, isBlank, members, nestedList } from '../../../common/json-text.ts';
+import { eachElement, isBlank, members, nestedList } from '../../../common/json-text.ts';
 import { RESULT, layoutOf, type Layout, type OtherFormat } from './formats.ts';
 import { unixMicroseconds } from '../definition/timestamp.ts';
 
@@ -142,7 +142,7 @@ function* renderedRows({ columns: declared, maxRows }: Shape, result: Buffer): G
       yield undefined;
       return;
     }
-    const tokens = elements(row);
+    const tokens = [...eachElement(row)];
     yield `{${columns.map((c) => c.label + c.render(tokens[c.index] ?? 'null', c.keys)).join(',')}}`;
   }
 }

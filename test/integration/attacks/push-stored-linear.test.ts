@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { elements, members, nestedList } from '../../../common/json-text.ts';
+import { eachElement, members, nestedList } from '../../../common/json-text.ts';
 import { BUILT_IN, readDefinitions } from '../../../services/query/definition/definition-files.ts';
 import { isModified, preferredEncoding, preferredFormat } from '../../../services/query/http/negotiate.ts';
 import { ignoredParameters, readParams } from '../../../services/query/definition/params.ts';
@@ -35,7 +35,7 @@ describe('an event that is stored', () => {
     const make = (bytes: number): string => filled(bytes, before, unit, after);
     expect(await superlinear(make, (event) => nestedList(event))).toBeUndefined();
     expect(await superlinear(make, (event) => members(event, ['metadata', 'z']))).toBeUndefined();
-    expect(await superlinear(make, (event) => elements(`[${event},${event}]`))).toBeUndefined();
+    expect(await superlinear(make, (event) => [...eachElement(`[${event},${event}]`)])).toBeUndefined();
     const definition = readDefinitions([BUILT_IN]).find('logs.all')!;
     const result = (bytes: number): Buffer =>
       Buffer.from(
