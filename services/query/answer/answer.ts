@@ -1,8 +1,6 @@
 import { promisify } from 'node:util';
 import { brotliCompress, constants, gzip } from 'node:zlib';
-import type { Definition } from '../definition/definition.ts';
 import type { OtherFormat } from '../render/formats.ts';
-import { convert } from '../render/renderer.ts';
 
 /** A result as callers get it. */
 export interface Answer {
@@ -26,15 +24,6 @@ export type Encoding = 'br' | 'gzip';
 /** Returns an answer made of a body. All answers are made here. */
 export function answerOf(made: Pick<Answer, 'body' | 'truncated' | 'fetchedAt' | 'etag'>): Answer {
   return { ...made, bytes: Buffer.byteLength(made.body), copies: new Map(), forms: new Map() };
-}
-
-/** Returns the answer in another form than JSON. */
-export async function formOf(
-  { body, truncated, fetchedAt }: Answer,
-  format: OtherFormat,
-  columns: Definition['columns'],
-): Promise<Answer> {
-  return answerOf({ ...(await convert(body, format, columns)), truncated, fetchedAt });
 }
 
 export const compressors: Record<Encoding, (body: string | Buffer) => Promise<Buffer>> = {

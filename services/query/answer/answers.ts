@@ -6,7 +6,8 @@ import type { Definition } from '../definition/definition.ts';
 import type { Params } from '../definition/params.ts';
 import type { QueryMetrics } from '../metrics.ts';
 import type { OtherFormat } from '../render/formats.ts';
-import { answerOf, compressors, formOf, type Answer, type CacheResult, type Encoding } from './answer.ts';
+import { convert } from '../render/renderer.ts';
+import { answerOf, compressors, type Answer, type CacheResult, type Encoding } from './answer.ts';
 import { createCache, type Ask } from './cache.ts';
 import { BACKGROUND, NoRoom, type QuerySlots } from './query-slots.ts';
 import { SMALL_RESULT_BYTES, runQuery, secondsOf, type ReadLimits } from './query.ts';
@@ -130,7 +131,8 @@ function createKeptAnswers({ cacheLimits, responseMemory }: AnswersOptions) {
       const goesOn = new AbortController().signal;
       const release = answer.bytes > SMALL_RESULT_BYTES ? await responseMemory.reserve(goesOn, owner) : undefined;
       try {
-        const form = await formOf(answer, format, columns);
+        const { body, truncated, fetchedAt } = answer;
+        const form = answerOf({ ...(await convert(body, format, columns)), truncated, fetchedAt });
         const entry = entries.get(answer);
         if (entry !== undefined) entries.set(form, entry);
         charge(entry, form.bytes);
