@@ -3,16 +3,7 @@ import type { Definition, Parameter } from '../definition/definition.ts';
 import { TRUNCATED, documentedRoutes, sizeAndAge } from './openapi.ts';
 import { rangeOf } from '../definition/params.ts';
 
-const entities: Readonly<Record<string, string>> = {
-  '&': '&amp;',
-  '<': '&lt;',
-  '>': '&gt;',
-  '"': '&quot;',
-  "'": '&#39;',
-};
-function html(text: string): string {
-  return text.replace(/[&<>"']/g, (c) => entities[c] ?? c);
-}
+const html = (text: string): string => text.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
 
 /** Escapes a text that may mark code by backticks. */
 const prose = (text: string): string => html(text).replaceAll(/`([^`]+)`/g, '<code>$1</code>');

@@ -94,13 +94,13 @@ it('the page escapes what definitions say', () => {
   const [first] = all;
   if (first === undefined) throw new Error('no definitions');
   const page = docsPage([{ ...first, description: '<script>alert("x")</script> & more, `<code>`' }], AT);
-  expect(page).toContain('&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt; &amp; more, <code>&lt;code&gt;</code>');
+  expect(page).toContain('&#60;script&#62;alert(&#34;x&#34;)&#60;/script&#62; &#38; more, <code>&#60;code&#62;</code>');
   expect(page).not.toContain('<script');
 });
 
 it('the calls of the page can be pasted, and the rows are those that a caller can get', () => {
   const page = docsPage(all, AT);
-  const text = page.replaceAll('&quot;', '"').replaceAll('&amp;', '&');
+  const text = page.replaceAll('&#34;', '"').replaceAll('&#38;', '&');
   const [, given, call] = /<pre>(SLUICE=\S+ KEY=\S+)<\/pre>[^]*<pre>curl (.*logs\.all.*)<\/pre>/.exec(text)!;
   const words = execFileSync('sh', ['-c', `${given!.replace(' ', '; ')}; printf '%s\\n' ${call!}`], {
     encoding: 'utf8',
