@@ -37,7 +37,6 @@ function make(
     slots = { concurrency: 8, queue: 0, waitMs: 1 },
     reserve,
     take,
-    maxResultBytes = 1,
     isServed = () => true,
   }: {
     clock?: () => number;
@@ -45,7 +44,6 @@ function make(
     slots?: { concurrency: number; queue: number; waitMs: number };
     reserve?: (signal: AbortSignal, owner: string) => Promise<() => void>;
     take?: (bytes: number, owner: string) => () => void;
-    maxResultBytes?: number;
     isServed?: (of: Definition) => boolean;
   } = {},
 ): ReturnType<typeof createAnswers> {
@@ -70,7 +68,7 @@ function make(
       max_execution_time: 1,
       max_memory_usage: 1,
       max_rows_to_read: 1,
-      max_result_bytes: maxResultBytes,
+      max_result_bytes: 128 * 1024 * 1024,
     },
     cacheLimits: { maxEntries: 1, maxBytes },
     ...(shared && { shared }),
@@ -293,7 +291,7 @@ test('a large answer that is not cached is made in its form while its memory is 
       },
     },
     undefined,
-    { reserve, maxResultBytes: 128 * 1024 * 1024 },
+    { reserve },
   );
   const one = { ...logs, columns: [logs.columns[0]!] };
   const { answer, cache } = await answers.answer(one, params, () => calm, 'k', 'ndjson');
@@ -341,7 +339,7 @@ test('a key that joined the query of another key gets memory of its own if that 
       },
     },
     undefined,
-    { ...memoryBeside(), maxResultBytes: 128 * 1024 * 1024 },
+    memoryBeside(),
   );
   const [refused, joined] = await Promise.allSettled(
     ['full', 'b'].map((key) => answers.answer(definition, params, () => calm, key)),

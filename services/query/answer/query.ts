@@ -112,7 +112,7 @@ export async function runQuery(
   try {
     const small = {
       ...limits,
-      max_result_bytes: Math.min(limits.max_result_bytes, SMALL_RESULT_BYTES),
+      max_result_bytes: SMALL_RESULT_BYTES,
       // such columns may hold whole events, which take memory before the engine knows the size of the answer
       max_memory_usage: definition.columns.some(isOfJson)
         ? Math.min(limits.max_memory_usage, SMALL_MEMORY_BYTES)
@@ -123,8 +123,7 @@ export async function runQuery(
     } catch (error) {
       const limit = passedLimit(error);
       const isLarge =
-        (limit === 'size of the answer' && small.max_result_bytes < limits.max_result_bytes) ||
-        (limit === 'memory' && small.max_memory_usage < limits.max_memory_usage);
+        limit === 'size of the answer' || (limit === 'memory' && small.max_memory_usage < limits.max_memory_usage);
       if (!isLarge || signal.aborted) throw error;
     }
     const giveBack = await reserve(signal);
