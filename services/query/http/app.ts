@@ -123,7 +123,6 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
   // typed as neither, because Fastify has a type for each and nothing here depends on which
   const listener: object = options.tls === undefined ? { http: server } : { https: { ...server, ...options.tls } };
   const app = fastify({
-    logger: false,
     genReqId: requestId,
     // for a longer parameter Fastify runs no hook either, and `decodable` makes three characters of one
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: 3 * MAX_HEADERS, querystringParser: () => ({}) },
@@ -133,7 +132,6 @@ export async function createApp(options: AppOptions): Promise<FastifyInstance> {
     connectionTimeout: 120_000,
     keepAliveTimeout: 75_000,
     return503OnClosing: false,
-    forceCloseConnections: 'idle',
     trustProxy: trusted(options.trustProxy),
     clientErrorHandler: answerBrokenRequest,
   });
