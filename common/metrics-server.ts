@@ -41,10 +41,9 @@ export async function serveMetrics(
   return {
     name: 'metrics',
     address: addressOf(host, (server.address() as AddressInfo).port),
-    stop: () => {
+    stop: async () => {
       server.close();
       server.closeAllConnections();
-      return Promise.resolve();
     },
   };
 }

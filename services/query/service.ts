@@ -139,8 +139,7 @@ export async function startQuery(options: QueryOptions) {
     ready,
     /** rejects if a definition is wrong: then the process must end */
     failed: ready,
-    /** Reads the definitions again. Wrong ones are refused, and the old ones stay. */
-    reload: (): Promise<void> => definitions.reload(),
+    reload: definitions.reload,
     async stop(): Promise<void> {
       stopping.abort();
       process.off('SIGHUP', onHangUp);

@@ -100,10 +100,8 @@ export const keysCommand: Command<Args, Result> = {
   async run({ clickhouse }, args) {
     const now = systemClock();
     if (args.action === 'list') return { keys: await listKeys(clickhouse, now) };
-    if (args.action === 'rotate') {
-      const rotated = await rotateKey(clickhouse, args.id, args.overlapSeconds, now);
-      return rotated ?? { unknown: args.id };
-    }
+    if (args.action === 'rotate')
+      return (await rotateKey(clickhouse, args.id, args.overlapSeconds, now)) ?? { unknown: args.id };
     if (args.action === 'revoke')
       return (await revokeKey(clickhouse, args.id)) ? { revoked: args.id } : { unknown: args.id };
     return await createKey(clickhouse, newKeyOf(args, now), now);

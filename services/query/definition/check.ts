@@ -137,9 +137,7 @@ export async function checkDefinition(clickhouse: Reader, definition: Definition
     ...(await checkTables(clickhouse, definition, params)),
     ...(definition.sandboxed ? await checkIsolation(clickhouse, definition) : []),
   ];
-  const wrong = (message: string): void => {
-    mistakes.push({ file: definition.yamlFile, line: 1, message });
-  };
+  const wrong = (message: string): void => void mistakes.push({ file: definition.yamlFile, line: 1, message });
   for (const column of definition.columns) {
     const type = columns.find(([name]) => name === column.from)?.[1];
     if (type === undefined)

@@ -48,9 +48,7 @@ export function readNewKey(given: unknown, now: number): { key: NewKey } | { mis
   const isObject = typeof given === 'object' && given !== null && !Array.isArray(given);
   const fields = isObject ? (given as Record<string, unknown>) : {};
   const mistakes: ParameterMistake[] = [];
-  const wrong = (parameter: string, message: string): void => {
-    mistakes.push({ parameter, message });
-  };
+  const wrong = (parameter: string, message: string): void => void mistakes.push({ parameter, message });
   for (const field of Object.keys(fields)) if (!NEW_KEY_FIELDS.includes(field)) wrong(field, 'is not known');
   const name = fields['name'];
   if (typeof name !== 'string' || name.trim() === '' || name.length > 200 || /\p{Cc}|\p{Cs}/u.test(name))
