@@ -50,7 +50,6 @@ export async function serveMetrics(
 
 const JSON_TYPE = 'application/json; charset=utf-8';
 
-/** Answers /metrics, /livez and /readyz. */
 export async function answerProbe(
   path: string,
   registry: Registry,

@@ -2,7 +2,6 @@
 
 export const ERROR = { $ref: '#/components/schemas/Error' } as const;
 
-/** Returns an answer whose body is JSON. */
 export function jsonAnswer(description: string, schema: object): object {
   return { description, content: { 'application/json': { schema } } };
 }
@@ -12,7 +11,6 @@ export function sharedAnswers(...statuses: readonly number[]): object {
   return Object.fromEntries(statuses.map((status) => [status, { $ref: `#/components/responses/${status}` }]));
 }
 
-/** Returns a parameter that may be absent. */
 export function optionalParameter(
   name: string,
   place: 'query' | 'header',

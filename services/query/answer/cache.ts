@@ -92,7 +92,10 @@ function createShelf<T extends Cached>(limits: Limits) {
       ? held.of(owner) * 2 > limits.maxEntries
       : bytes.of(owner) * 2 > limits.maxBytes;
   }
-  /** Evicts what does not fit: first the least recently used entry of an owner that holds more than half. */
+  /**
+   * Evicts what does not fit: first the least recently used entry of an owner that holds more than half, so that it
+   * evicts its own.
+   */
   function evict(): void {
     while (entries.size > limits.maxEntries || bytes.all() > limits.maxBytes) {
       let [found] = entries.values();
@@ -108,11 +111,7 @@ function createShelf<T extends Cached>(limits: Limits) {
   return { entries, count, add, remove, evict, bytes: bytes.all };
 }
 
-/**
- * Keeps at most the given number of entries and bytes, the most recently used ones. When they do not fit, entries of an
- * owner with more than half of them are evicted first, so it evicts its own. No owner has more than half of the warm
- * entries while others want them. `random` is 0 to 1, for the jitter.
- */
+/** Keeps the most recently used entries within the limits. `random` is 0 to 1, for the jitter. */
 export function createCache<T extends Cached>(limits: Limits, random: () => number = Math.random) {
   const { entries, count, add, remove, evict, bytes } = createShelf<T>(limits);
 

@@ -45,9 +45,6 @@ function newKeyOf({ action: _, ...given }: Args, now: number): NewKey {
 
 const KEY_ID = { type: 'string', pattern: '^[A-Za-z0-9-]{1,100}$' };
 
-/**
- * Manages the keys of callers. A new key works everywhere at once. A revoked one stops working everywhere within 10 s.
- */
 export const keysCommand: Command<Args, Result> = {
   name: 'keys',
   about: `  --scope    query (all endpoints), query:<endpoint>, ingest, admin (all); repeated or with commas

@@ -13,7 +13,6 @@ export interface Definitions {
 /** The folder of the endpoints that come with the service. */
 export const BUILT_IN = join(import.meta.dirname, '..', 'endpoints');
 
-/** Returns the folders of definitions. */
 export function foldersOf({ ENDPOINTS_DIR }: Pick<Settings, 'ENDPOINTS_DIR'>): string[] {
   return ENDPOINTS_DIR === undefined ? [BUILT_IN] : [BUILT_IN, ENDPOINTS_DIR];
 }

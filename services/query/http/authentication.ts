@@ -36,7 +36,6 @@ function createLookup({ keys, loader, clock, logger, metrics }: AuthenticationOp
   }
 
   return {
-    /** Returns the seconds for which an address stays blocked. Undefined if it is not blocked. */
     blockedFor,
     /**
      * True if an address is blocked while callers wait for a newer list. If that list has their keys, `checkKey` takes

@@ -123,7 +123,6 @@ function operation(d: Definition): object {
   };
 }
 
-/** Returns the routes that are shown, each path once. */
 export function documentedRoutes(
   routes: readonly AnyRoute[],
 ): { readonly path: string; readonly method: string; readonly operation: Operation }[] {

@@ -19,7 +19,6 @@ export interface OwnPathsOptions {
   readonly serveMetrics: boolean;
 }
 
-/** Serves a GET path. */
 export type Get = (
   url: string,
   config: Omit<FastifyContextConfig, 'allow'>,

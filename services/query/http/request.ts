@@ -46,7 +46,6 @@ export function keyOf({ key }: FastifyRequest): Key {
   return key;
 }
 
-/** Returns the parameters of the request's query string. */
 export function queryOf({ raw: { url = '' } }: FastifyRequest): URLSearchParams {
   const at = url.indexOf('?');
   return new URLSearchParams(at < 0 ? '' : url.slice(at + 1));

@@ -28,13 +28,11 @@ export async function render(shape: Shape, result: Buffer, format: OtherFormat |
   return await run(result.length, () => ({ bytes: result, shape, format }));
 }
 
-/** Returns a JSON body in another form. */
 export async function convert(body: string | Buffer, format: OtherFormat, columns: readonly Column[]): Promise<Body> {
   // the body stays as it is: a thread takes over a copy, which is made when its turn comes
   return await run(Buffer.byteLength(body), () => ({ bytes: Buffer.from(body), format, columns }));
 }
 
-/** Does a job in this thread. */
 export function doJob(job: Job): ReturnType<typeof renderBody> {
   const bytes = bufferOf(job.bytes);
   return 'shape' in job ? renderBody(job.shape, bytes, job.format) : convertBody(bytes, job.format, job.columns);
