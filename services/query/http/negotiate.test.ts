@@ -1,6 +1,6 @@
-import type { FastifyRequest } from 'fastify';
+import fastify, { type FastifyRequest } from 'fastify';
 import { expect, it } from 'vitest';
-import { encodingFor, isModified, preferredEncoding } from './negotiate.ts';
+import { encodingFor, isModified, preferredEncoding, sendCompressed } from './negotiate.ts';
 
 it.each<[string | undefined, string | undefined]>([
   [undefined, undefined],
@@ -27,6 +27,13 @@ it.each<[string | undefined, string | undefined]>([
 it('bodies over 1 KiB are compressed', () => {
   const request = { headers: { 'accept-encoding': 'gzip' } } as FastifyRequest;
   expect([encodingFor(request, 1024), encodingFor(request, 1025)]).toEqual([undefined, 'gzip']);
+});
+
+it('a text has the size of its UTF-8', async () => {
+  const app = fastify();
+  app.get('/', async (_, reply) => await sendCompressed(reply, 'é'.repeat(513)));
+  const { headers } = await app.inject({ url: '/', headers: { 'accept-encoding': 'gzip' } });
+  expect(headers['content-encoding']).toBe('gzip');
 });
 
 it.each<[string | undefined, boolean]>([

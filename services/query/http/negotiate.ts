@@ -38,8 +38,8 @@ export function encodingFor({ headers }: FastifyRequest, bytes: number): Encodin
 }
 
 /** Sends a body, compressed if that is worth it and the caller takes it. */
-export async function sendCompressed(reply: FastifyReply, body: string | Buffer): Promise<unknown> {
-  const encoding = encodingFor(reply.request, body.length);
+export async function sendCompressed(reply: FastifyReply, body: string): Promise<unknown> {
+  const encoding = encodingFor(reply.request, Buffer.byteLength(body));
   if (encoding === undefined) return await reply.send(body);
   return await reply.header('content-encoding', encoding).send(await compressors[encoding](body));
 }

@@ -109,5 +109,5 @@ async function sendResponse(reply: FastifyReply, response: RouteResponse): Promi
     return await reply.send(response.body[encoding ?? 'plain']);
   }
   if (response.json === undefined) return await reply.send();
-  return await sendCompressed(reply.header('content-type', JSON_TYPE), Buffer.from(JSON.stringify(response.json)));
+  return await sendCompressed(reply.header('content-type', JSON_TYPE), JSON.stringify(response.json));
 }
