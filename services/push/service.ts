@@ -7,8 +7,8 @@ import { ERROR, jsonAnswer, objectSchema, optionalParameter, sharedAnswers } fro
 import type { Operation, Route, RouteRequest } from '../../common/http/route.ts';
 import {
   createAcknowledgedProducer,
-  NotAcknowledged,
   type AcknowledgedProducer,
+  type NotAcknowledged,
   type OutgoingMessage,
 } from '../../common/kafka/acknowledged-producer.ts';
 import type { KafkaClient } from '../../common/kafka/client.ts';
@@ -111,11 +111,9 @@ export function startPush({ kafka, settings, logger, registry, clock, acknowledg
     const readAt = performance.now();
     const { acknowledged, finished } = producer.send(topic, messages);
     void finished.then(release);
-    try {
-      await acknowledged;
-    } catch (error) {
+    await acknowledged.catch((error: NotAcknowledged) => {
       throw refusalOf(error);
-    }
+    });
     metrics.acknowledgeSeconds.observe((performance.now() - readAt) / 1000);
     metrics.events.inc({ source: source.name }, messages.length);
     return { status: 200, json: { message: 'Logged!' } };
@@ -222,8 +220,7 @@ function bufferFull(): ApiError {
   );
 }
 
-function refusalOf(error: unknown): unknown {
-  if (!(error instanceof NotAcknowledged)) return error;
+function refusalOf(error: NotAcknowledged): ApiError {
   if (error.reason === 'too_large')
     return new ApiError('payload_too_large', "an event is larger than Kafka's topic takes", { cause: error });
   return new ApiError('unavailable', 'Kafka has not acknowledged the events: send them again', {
