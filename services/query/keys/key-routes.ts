@@ -68,8 +68,7 @@ export function keyRoutes(clickhouse: ClickHouse, loader: KeyLoader, clock: Cloc
         responses: answers({ 204: { description: 'Revoked' } }, 404),
       },
       async handle({ params }) {
-        if (!(await revokeKey(clickhouse, params['id'] ?? '')))
-          throw new ApiError('not_found', 'there is no such key');
+        if (!(await revokeKey(clickhouse, params['id'] ?? ''))) throw new ApiError('not_found', 'there is no such key');
         await loader.refresh();
         return { status: 204, audit: { action: 'key_revoked', revoked_id: params['id'] } };
       },
