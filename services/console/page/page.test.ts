@@ -83,6 +83,11 @@ describe('the chart of an answer', () => {
     });
   });
 
+  test('has values in seconds as milliseconds too', () => {
+    const { curves, unit } = seriesOf([{ timestamp: '2026-03-01T09:00:00', p95_seconds: 2.5 }])!;
+    expect({ values: curves.map((c) => c.values), unit }).toEqual({ values: [[2500]], unit: 'milliseconds' });
+  });
+
   test('has its failures in red, but several kinds of them in colours of their own', () => {
     const colorsOf = (row: object) =>
       seriesOf([{ timestamp: '2026-03-01T09:00:00', ...row }])?.curves.map((c) => c.color);

@@ -20,7 +20,7 @@ const CHOSEN = /^p\d+/;
 /**
  * Returns the rows of an answer as a series: a column `timestamp` in order, and numbers beside it. Undefined if they
  * are none. Counts become bars, parts of the same kind (total_*) are stacked, and durations become lines on the second
- * axis.
+ * axis, in milliseconds.
  */
 export function seriesOf(rows: readonly Row[]): Answered | undefined {
   const first = rows[0];
@@ -41,8 +41,8 @@ export function seriesOf(rows: readonly Row[]): Answered | undefined {
   const chosen = lengths.filter((name) => CHOSEN.test(name));
   const lines = chosen.length > 0 ? chosen : lengths;
   const others = numeric.filter((name) => !counts.includes(name) && !lengths.includes(name));
-  const valuesOf = (name: string): (number | null)[] =>
-    rows.map((row) => (typeof row[name] === 'number' ? row[name] : null));
+  const valuesOf = (name: string, factor = 1): (number | null)[] =>
+    rows.map((row) => (typeof row[name] === 'number' ? row[name] * factor : null));
   const left = counts.length > 0 ? counts : others;
   const bad = left.filter((name) => BAD.test(name));
   const curves: Curve[] = [
@@ -54,7 +54,7 @@ export function seriesOf(rows: readonly Row[]): Answered | undefined {
     })),
     ...lines.map((name, i): Curve => ({
       label: name,
-      values: valuesOf(name),
+      values: valuesOf(name, name.endsWith('_seconds') ? 1000 : 1),
       shape: 'line',
       isRight: left.length > 0,
       color: left.length + i + 1,
