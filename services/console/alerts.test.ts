@@ -103,19 +103,19 @@ describe('a rule', () => {
   test('is pending while its condition has not held for long enough, then fires, with its section; and is fine once it is over', () => {
     const of = facts();
     const held = 600 / STEP_SECONDS;
-    for (let step = NOW - held + 2; step <= NOW; step++) of.history.set('lag:edge_logs', step, 500_001);
+    for (let step = NOW - held + 2; step <= NOW; step++) of.history.set('behind:edge_logs', step, 500_001);
     expect(stateOf('SluiceLag', of)).toEqual({
       state: 'pending',
       subjects: ['edge_logs pending'],
       runbook: sectionOf('SluiceLag'),
     });
-    of.history.set('lag:edge_logs', NOW + 1, 500_001);
+    of.history.set('behind:edge_logs', NOW + 1, 500_001);
     expect(stateOf('SluiceLag', of, NOW + 1)).toEqual({
       state: 'firing',
       subjects: ['edge_logs firing'],
       runbook: sectionOf('SluiceLag'),
     });
-    of.history.set('lag:edge_logs', NOW + 2, 500_000);
+    of.history.set('behind:edge_logs', NOW + 2, 500_000);
     expect(stateOf('SluiceLag', of, NOW + 2)).toEqual(ok);
   });
 
@@ -153,7 +153,7 @@ describe('a rule', () => {
         of.history.set('unreachable:ClickHouse', step, Number(isAway(step)));
         of.history.set('apart:ingest', step, Number(step <= NOW));
         of.history.set('stalled:edge_logs 3', step, Number(step <= NOW));
-        of.history.set('lag:edge_logs', step, step <= NOW ? 600_000 : 0);
+        of.history.set('behind:edge_logs', step, step <= NOW ? 600_000 : 0);
         of.history.set('unaudited:api_requests', step, step <= NOW ? 20_000 : 100);
         of.history.set('requests:logs.all', step, 10);
         of.history.set('errors:logs.all', step, step <= NOW + 1 ? 10 : 0);
@@ -190,10 +190,10 @@ describe('a rule', () => {
         for (const topic of ['edge_logs', 'edge']) {
           of.history.set(`events:${topic}`, step, 100);
           of.history.set(`bad:${topic}`, step, 90);
-          of.history.set(`lag:${topic}`, step, 700_000);
         }
+        of.history.set('behind:edge_logs', step, 50_000);
+        of.history.set('behind:edge', step, 700_000);
         for (const partition of [3, 33]) of.history.set(`stalled:edge_logs ${partition}`, step, 1);
-        of.history.set('paused lag:edge_logs', step, 650_000);
       }
       // a page has just begun to look
       of.history.set('paused:edge_logs partition 3', NOW, 1);

@@ -108,12 +108,7 @@ export const rules: readonly Rule[] = [
     forSeconds: 600,
     threshold: 500_000,
     rule: 'a topic is more than 500,000 records behind',
-    series: 'lag',
-    // what waits for the end of a pause is no part of it
-    value: (history, topic, step) => {
-      const lag = history.get(`lag:${topic}`, step);
-      return lag === undefined ? undefined : lag - sum(history, `paused lag:${topic}`, step, STEP_SECONDS);
-    },
+    series: 'behind',
     show: (value) => `${value.toLocaleString('en')} records behind`,
     unless: [UNREACHABLE],
     unknown: onlyIngest,

@@ -39,6 +39,8 @@ interface Counters {
   readonly read: (metric: string) => Promise<readonly Sample[]>;
   /** Returns the increase of each counter since the previous step. A new counter began at 0. */
   readonly gains: (metric: string) => Promise<readonly Gain[]>;
+  /** Records what a rule compares directly. It is 0 in the first sample that lacks it. */
+  readonly level: (name: string, step: number, value: number) => void;
 }
 
 const sumOf = (gains: readonly Gain[]): number => gains.reduce((sum, { n }) => sum + n, 0);
@@ -86,31 +88,31 @@ async function lagNow({ read }: Counters): Promise<ReadonlyMap<string, number>> 
 
 /** Records lag, stalled partitions and slow inserts. */
 async function ingest(counters: Counters, positions: Positions, step: number): Promise<void> {
-  const { history, read } = counters;
+  const { history, read, level } = counters;
   for (const [topic, lag] of await lagNow(counters)) history.set(`lag:${topic}`, step, lag);
   const partitionOf = ({ labels }: Sample): string => `${labels['topic']} ${labels['partition']}`;
-  const lagOf = new Map((await read('sluice_ingest_lag_records')).map((lag) => [partitionOf(lag), lag.value]));
-  // a topic that was never paused needs no series
-  for (const [topic, of] of byLabel(await read('sluice_ingest_partition_paused'), 'topic'))
-    history.set(
-      `paused lag:${topic}`,
+  const partitionsWith1 = async (metric: string): Promise<string[]> =>
+    (await read(metric)).filter(({ value }) => value === 1).map(partitionOf);
+  const lags = await read('sluice_ingest_lag_records');
+  const lagOf = new Map(lags.map((lag) => [partitionOf(lag), lag.value]));
+  const paused = new Set(await partitionsWith1('sluice_ingest_partition_paused'));
+  // what waits for the end of a pause is no part of it
+  for (const [topic, of] of byLabel(lags, 'topic'))
+    level(
+      `behind:${topic}`,
       step,
-      of.reduce((sum, paused) => sum + paused.value * (lagOf.get(partitionOf(paused)) ?? 0), 0),
+      of.reduce((sum, l) => sum + (paused.has(partitionOf(l)) ? 0 : l.value), 0),
     );
-  // a partition that never stalled needs no series
-  const stall = (partition: string, isStalled: boolean): void => {
-    if (isStalled || history.get(`stalled:${partition}`, step - 1) === 1)
-      history.set(`stalled:${partition}`, step, isStalled ? 1 : 0);
-  };
-  // a partition that cannot be taken has neither lag nor position
-  for (const untaken of await read('sluice_ingest_partition_untaken')) stall(partitionOf(untaken), untaken.value === 1);
+  // a partition that cannot be taken has neither lag nor position; one that never stalled needs no series
+  const stalled = await partitionsWith1('sluice_ingest_partition_untaken');
   for (const sample of await read('sluice_ingest_position_offset')) {
     const partition = partitionOf(sample);
     let last = positions.get(partition);
     if (last?.position !== sample.value) positions.set(partition, (last = { position: sample.value, since: step }));
     const unmoved = (step - last.since) * STEP_SECONDS;
-    stall(partition, unmoved >= STALLED_SECONDS && (lagOf.get(partition) ?? 0) > 0);
+    if (unmoved >= STALLED_SECONDS && (lagOf.get(partition) ?? 0) > 0) stalled.push(partition);
   }
+  for (const partition of stalled) level(`stalled:${partition}`, step, 1);
   for (const [source, gains] of byLabel(await bucketGains(counters, 'sluice_ingest_insert_seconds'), 'source')) {
     const inserts = bucketsOf(gains);
     history.set(`inserts:${source}`, step, countOf(inserts));
@@ -139,10 +141,10 @@ async function rollups(counters: Counters, step: number): Promise<void> {
 }
 
 /** Records gauges; of several for one subject the largest. */
-async function levels({ history, read, gains }: Counters, step: number): Promise<void> {
+async function levels({ history, read, gains, level }: Counters, step: number): Promise<void> {
   for (const { metric, prefix, subject } of LEVELS)
     for (const [name, of] of Map.groupBy(await read(metric), ({ labels }) => String(labels[subject] ?? 'ingest')))
-      history.set(`${prefix}:${name}`, step, Math.max(...of.map(({ value }) => Math.abs(value))));
+      level(`${prefix}:${name}`, step, Math.max(...of.map(({ value }) => Math.abs(value))));
   for (const { n } of await gains('sluice_ingest_commits_refused_total'))
     history.set('refused commits:ingest', step, n);
   for (const { labels, n } of await gains('sluice_ingest_gone_offsets_total'))
@@ -159,6 +161,8 @@ async function readiness({ history, read }: Counters, step: number): Promise<voi
 export function createProcessSamples(registry: Registry, history: History) {
   const before = new Map<string, number>();
   const positions: Positions = new Map();
+  /** the step in which each level was recorded last */
+  const recorded = new Map<string, number>();
   let isFirst = true;
   const read = async (metric: string): Promise<readonly Sample[]> =>
     (await registry.getSingleMetric(metric)?.get())?.values ?? [];
@@ -172,6 +176,10 @@ export function createProcessSamples(registry: Registry, history: History) {
         before.set(key, value);
         return { labels, metricName, n: isFirst ? 0 : Math.max(0, value - last) };
       }),
+    level: (name, step, value) => {
+      history.set(name, step, value);
+      recorded.set(name, step);
+    },
   };
 
   return {
@@ -179,6 +187,12 @@ export function createProcessSamples(registry: Registry, history: History) {
     async take(step: number): Promise<void> {
       for (const record of [requests, durations, pushes, rollups, levels, readiness]) await record(counters, step);
       await ingest(counters, positions, step);
+      // a rebalance takes gauges away, and to a rule an unknown step is like the steps before it
+      for (const [name, last] of recorded)
+        if (last !== step) {
+          history.set(name, step, 0);
+          recorded.delete(name);
+        }
       isFirst = false;
     },
     has: (metric: string): boolean => registry.getSingleMetric(metric) !== undefined,

@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest';
 import { Counter, Gauge, Histogram } from 'prom-client';
 import { createRegistry } from '../../common/metrics.ts';
+import { evaluateAlerts } from './alerts.ts';
 import { LONGEST_WINDOW_SECONDS, createHistory, stepOf } from './history.ts';
 import { countAbove, createProcessSamples, quantile, type Bucket } from './process-samples.ts';
 import { HISTORY_STEPS, STEP_SECONDS } from './wire.ts';
@@ -102,7 +103,7 @@ test('a partition with records to take that has not moved for ten minutes is sta
   lag.set({ topic: 't', partition: 1 }, 0);
   for (const partition of [0, 1]) position.set({ topic: 't', partition }, 7);
   for (let step = 0; step < 60; step++) await samples.take(step);
-  expect(history.names(0, 60)).toEqual(['lag:t', 'pushes:push', 'refused pushes:push']);
+  expect(history.names(0, 60)).toEqual(['behind:t', 'lag:t', 'pushes:push', 'refused pushes:push']);
   await samples.take(60);
   expect(history.get('stalled:t 0', 60)).toBe(1);
   position.set({ topic: 't', partition: 0 }, 8);
@@ -111,14 +112,57 @@ test('a partition with records to take that has not moved for ten minutes is sta
   expect(history.values('lag:t', 60, 61, null)).toEqual([5, 5]);
   paused.set({ topic: 't', partition: 0 }, 1);
   paused.set({ topic: 't', partition: 1 }, 0);
+  lag.set({ topic: 't', partition: 1 }, 2);
   await samples.take(62);
-  expect([history.get('lag:t', 62), history.get('paused lag:t', 62)]).toEqual([5, 5]);
+  expect([history.get('lag:t', 62), history.get('behind:t', 61), history.get('behind:t', 62)]).toEqual([7, 5, 2]);
   // another one, which cannot be taken
   for (const [step, value] of [1, 0].entries()) {
     untaken.set({ topic: 't', partition: 2 }, value);
     await samples.take(63 + step);
     expect(history.get('stalled:t 2', 63 + step)).toBe(value);
   }
+});
+
+test('an alert ends with the gauges that a rebalance takes away, and does not return with others', async () => {
+  const registry = createRegistry();
+  const history = createHistory();
+  const gauge = (name: string): Gauge =>
+    new Gauge({ name, help: 'x', labelNames: ['topic', 'partition'], registers: [registry] });
+  const lag = gauge('sluice_ingest_lag_records');
+  const position = gauge('sluice_ingest_position_offset');
+  const waits = gauge('sluice_ingest_partition_waits_for_group');
+  const untaken = gauge('sluice_ingest_partition_untaken');
+  const samples = createProcessSamples(registry, history);
+  const facts = { process: history, store: createHistory(), ingestHere: true, pushHere: true, rollupHere: true };
+  let step = 1000;
+  /** Returns what fires after so many steps, while the current one has no sample yet. */
+  async function take(steps: number, before: (i: number) => void = () => undefined): Promise<string[]> {
+    for (let i = 0; i < steps; i++) {
+      before(i);
+      await samples.take(step++);
+    }
+    return evaluateAlerts(facts, step, () => undefined)
+      .filter(({ state }) => state !== 'ok')
+      .flatMap(({ alert, state, subjects }) => subjects.map(({ name }) => `${alert} ${state}: ${name}`));
+  }
+  const all = ['SluiceLag firing: t', 'SluiceStalled firing: t 0', 'SluiceWaitsForGroup firing: u'];
+  lag.set({ topic: 't', partition: 0 }, 600_000);
+  position.set({ topic: 't', partition: 0 }, 7);
+  waits.set({ topic: 'u', partition: 0 }, 1);
+  untaken.set({ topic: 't', partition: 1 }, 1);
+  expect((await take(100)).toSorted()).toEqual([...all.slice(0, 2), 'SluiceStalled firing: t 1', all[2]]);
+  // a step without a sample ends nothing
+  step++;
+  untaken.set({ topic: 't', partition: 1 }, 0);
+  expect((await take(1)).toSorted()).toEqual(all);
+  for (const of of [lag, position, waits, untaken]) of.reset();
+  expect(await take(1)).toEqual([]);
+  expect(history.values('lag:t', step - 2, step - 1, null)).toEqual([600_000, null]);
+  const moves = (i: number): void => {
+    lag.set({ topic: 't', partition: 0 }, 0);
+    position.set({ topic: 't', partition: 0 }, 8 + i);
+  };
+  expect(await take(100, moves)).toEqual([]);
 });
 
 test('levels are noted by subject, the largest of each; a missing membership also without ClickHouse, which is for the rules', async () => {
