@@ -10,6 +10,7 @@ import { clock, duration, instant, isoMicros, outcomeText, pickedAt, timestamp }
 import { mergeStatus } from './live.ts';
 import { hexDump, textOf } from './operate/octets.ts';
 import { blocksOf } from './overview/alerts.ts';
+import { tilesOf } from './overview/overview.ts';
 import { addressOf, readPlace } from './route.ts';
 
 describe('pages of entries', () => {
@@ -199,6 +200,53 @@ test('counts of the last hour stay until a service that was restarted knows them
   const bad = { ...known, system: { ...known.system!, dead_letters: [{ reason: 'r', letters: [3] }] } };
   expect(mergeStatus(bad, status(null, [])).system!.dead_letters).toEqual([{ reason: 'r', letters: [3] }]);
   expect(mergeStatus(bad, status(2, [])).system!.dead_letters).toEqual([{ reason: 'r', letters: [0] }]);
+});
+
+describe('a tile', () => {
+  const topic = { source: 's', events: [], events_last_hour: 0, age_ms: [], newest_ms: null, lag: [] };
+  const system: SystemStatus = {
+    topics: [
+      { ...topic, topic: 'a', lag_now: 3 },
+      { ...topic, topic: 'b', lag_now: null },
+    ],
+    dead_letters: [],
+    dead_letter_totals: [],
+    paused: [],
+    rollups: [],
+    alerts: [],
+    store_answers: true,
+    store_seen_at: 0,
+    ingest_here: true,
+  };
+  const status: Status = {
+    now: 0,
+    started_at: 0,
+    step_seconds: 10,
+    from: 0,
+    steps: 0,
+    key: { id: '', name: '', scopes: [], projects: [], expires_at: null },
+    endpoints: [],
+    system,
+  };
+  const tile = (name: string, more: Partial<SystemStatus> = {}) =>
+    tilesOf({ ...system, ...more }, status).find(([of]) => of === name);
+
+  test('of the lag sums what is known, and is no zero where nothing is', () => {
+    expect(tile('Lag')).toEqual(['Lag', '3', 'records wait in Kafka']);
+    for (const topics of [[], system.topics.slice(1)])
+      expect(tile('Lag', { topics })).toEqual(['Lag', 'unknown', 'not measured now']);
+    expect(tile('Lag', { topics: [], ingest_here: false })).toEqual([
+      'Lag',
+      'unknown',
+      'ingest runs in another process',
+    ]);
+  });
+
+  test('of paused partitions says nothing of others, and is no zero while ClickHouse does not answer', () => {
+    const name = 'Paused partitions';
+    expect(tile(name)).toEqual([name, '0', 'none has too many bad messages']);
+    expect(tile(name, { store_answers: false })).toEqual([name, 'unknown', 'ClickHouse does not answer']);
+  });
 });
 
 test('whole numbers beyond 2^53 keep their digits', () => {

@@ -77,7 +77,9 @@ const perSecond = (values: Series, step: number): (number | null)[] =>
   values.map((v) => (v === null ? null : v / step));
 const total = (values: Series): number => values.reduce<number>((a, b) => a + (b ?? 0), 0);
 
-function Tiles({ system, status }: { readonly system: SystemStatus; readonly status: Status }): View {
+type Tile = readonly [name: string, value: string, more: string, tone?: string];
+
+export function tilesOf(system: SystemStatus, status: Status): readonly Tile[] {
   const rate = system.topics.reduce((sum, t) => sum + (t.events.at(-1) ?? 0), 0) / status.step_seconds;
   const events = system.topics.reduce((sum, t) => sum + t.events_last_hour, 0);
   const newest = Math.max(0, ...system.topics.map((t) => t.newest_ms ?? 0));
@@ -87,30 +89,35 @@ function Tiles({ system, status }: { readonly system: SystemStatus; readonly sta
   const sumOf = (name: 'requests' | 'errors' | 'hits' | 'cacheable'): number =>
     status.endpoints.reduce((sum, e) => sum + total(e[name]), 0);
   const [requests, errors, hits, cacheable] = [sumOf('requests'), sumOf('errors'), sumOf('hits'), sumOf('cacheable')];
-  const tiles: readonly (readonly [name: string, value: string, more: string, tone?: string])[] = [
+  return [
     ['Events per second', number(rate), `${events.toLocaleString('en')} in the last hour`],
     newest === 0
       ? ['Newest event', '–', 'none in the last hour']
       : ['Newest event', duration(Math.max(0, status.now - newest)), 'old, as queries see it'],
-    system.ingest_here
-      ? ['Lag', compact(lags.reduce((a, b) => a + b, 0)), 'records wait in Kafka']
-      : ['Lag', 'unknown', 'ingest runs in another process'],
+    lags.length === 0
+      ? ['Lag', 'unknown', system.ingest_here ? 'not measured now' : 'ingest runs in another process']
+      : ['Lag', compact(lags.reduce((a, b) => a + b, 0)), 'records wait in Kafka'],
     [
       'Dead letters',
       open === undefined ? 'unknown' : compact(open),
       `not replayed; ${letters.toLocaleString('en')} in the last hour`,
       letters > 0 ? 'warn' : '',
     ],
-    system.paused.length === 0
-      ? ['Paused partitions', '0', 'all of them go on']
-      : ['Paused partitions', String(system.paused.length), 'too many bad messages', 'bad'],
+    system.paused.length > 0
+      ? ['Paused partitions', String(system.paused.length), 'too many bad messages', 'bad']
+      : system.store_answers
+        ? ['Paused partitions', '0', 'none has too many bad messages']
+        : ['Paused partitions', 'unknown', 'ClickHouse does not answer'],
     ['Requests', compact(requests), `${errors.toLocaleString('en')} failed in the last hour`, errors > 0 ? 'warn' : ''],
     cacheable === 0
       ? ['From the cache', '–', 'no cached endpoint was asked']
       : ['From the cache', percent(hits / cacheable), `of ${cacheable.toLocaleString('en')} answers`],
   ];
+}
+
+function Tiles({ system, status }: { readonly system: SystemStatus; readonly status: Status }): View {
   return html`<ul class="tiles">
-    ${tiles.map(([name, value, more, tone = '']) => html`<li class=${`tile ${tone}`}><span>${name}</span><b>${value}</b><small>${more}</small></li>`)}
+    ${tilesOf(system, status).map(([name, value, more, tone = '']) => html`<li class=${`tile ${tone}`}><span>${name}</span><b>${value}</b><small>${more}</small></li>`)}
   </ul>`;
 }
 
