@@ -48,6 +48,44 @@ const drawn = (page: Page) =>
   );
 const json = (route: Route, body: object) => route.fulfill({ json: body });
 
+interface Counted {
+  calls: { encode: number; decode: number; atob: number; padEnd: number };
+  copied: string;
+}
+
+/** Counts calls that take long on megabytes; `padEnd` is called once for each line of a dump. Keeps what is copied. */
+const countCalls = (fresh: Page) =>
+  fresh.addInitScript(() => {
+    const counted: Counted = { calls: { encode: 0, decode: 0, atob: 0, padEnd: 0 }, copied: '' };
+    Object.assign(globalThis, { counted });
+    const count = (owner: object, name: keyof Counted['calls']): void => {
+      const original = Reflect.get(owner, name) as (...args: unknown[]) => unknown;
+      Reflect.set(owner, name, function counting(this: unknown, ...args: unknown[]) {
+        counted.calls[name]++;
+        return original.apply(this, args);
+      });
+    };
+    count(TextEncoder.prototype, 'encode');
+    count(TextDecoder.prototype, 'decode');
+    count(globalThis, 'atob');
+    count(String.prototype, 'padEnd');
+    Object.defineProperty(navigator, 'clipboard', {
+      value: {
+        writeText: async (text: string): Promise<void> => {
+          counted.copied = text;
+        },
+      },
+    });
+  });
+const counted = (page: Page) => page.evaluate(() => (globalThis as unknown as { counted: Counted }).counted);
+
+/** Returns what the calls are once the page has been drawn with three more states of the service. */
+async function laterCounted(page: Page): Promise<Counted> {
+  for (let i = 0; i < 3; i++) await page.waitForResponse('**/api/status*');
+  await drawn(page);
+  return await counted(page);
+}
+
 beforeAll(async () => {
   [browser, engine] = await Promise.all([launchBrowser(), openEngine()]);
   const registry = createRegistry();
@@ -250,6 +288,16 @@ describe('Explore', () => {
     expect(await page.getByRole('button', { name: 'Ask', exact: true }).isEnabled()).toBe(true);
   });
 
+  test('reads a large answer once, and not with every state of the service', async () => {
+    const { page } = await open('#/explore/logs.all?project=p', { key: API_KEY }, async (fresh) => {
+      await countCalls(fresh);
+      await fresh.route('**/api/endpoints/*', (route) => json(route, { result: [{ text: 'x'.repeat(1 << 20) }] }));
+    });
+    await page.locator('.result .facts').getByText('1.0 MiB').waitFor();
+    const { calls } = await counted(page);
+    expect((await laterCounted(page)).calls).toEqual(calls);
+  });
+
   test('draws each answer in its own step, and shows numbers as they are', async () => {
     const [monday, day] = [1_772_409_600, 86_400];
     const rows = (from: number, step: number, count: number) =>
@@ -330,6 +378,39 @@ describe('dead letters', () => {
     };
     return { page, listed, end };
   }
+
+  test.each([
+    ['text', Buffer.alloc(1 << 20, 'a')],
+    ['bytes', Buffer.alloc(1 << 20, 0xff)],
+  ])(
+    'of a megabyte of %s are decoded once, and dumped only as far as they are shown or when they are copied',
+    async (_, value) => {
+      const { page } = await open('#/dead-letters?topic=a&open=true', { key: API_KEY }, async (fresh) => {
+        await countCalls(fresh);
+        await fresh.route('**/api/commands/dead-letters', async (route) => {
+          const letter = { topic: 'a', incarnation: 1, partition: 0, offset: 0, reason: 'not_json', detail: '' };
+          const [text, isShown] = [value.toString('base64'), route.request().postData()?.includes('show') === true];
+          const content = { ...letter, record_time: null, key_base64: text, value_base64: text };
+          const headers = [{ name: 'h', value_base64: text }];
+          const list = { dead_letters: [{ ...letter, replayed_at: null }], next: null };
+          await json(route, { result: isShown ? { ...content, headers } : list });
+        });
+      });
+      await page.getByRole('button', { name: 'Open a 0 0' }).click();
+      const dialog = page.locator('dialog');
+      await dialog.locator('pre').waitFor();
+      const { calls } = await counted(page);
+      expect([calls.atob, calls.decode]).toEqual([3, 3]);
+      expect(calls.padEnd).toBeLessThanOrEqual(1024 + 8);
+      await dialog.getByRole('button', { name: 'Hex' }).click();
+      expect((await laterCounted(page)).calls).toEqual(calls);
+      await dialog.getByRole('button', { name: 'Copy' }).click();
+      await dialog.getByRole('button', { name: 'Copied' }).waitFor();
+      const { copied } = await counted(page);
+      expect(copied.split('\n')).toHaveLength(value.length / 16);
+      expect(copied).toContain(`\n0ffff0  ${[...value.subarray(0, 16)].map((b) => b.toString(16)).join(' ')}`);
+    },
+  );
 
   test('of another topic stay when a replay of the topic before ends', async () => {
     const { page, listed, end } = await replaying();

@@ -24,12 +24,12 @@ export function Empty({ title, children }: { readonly title: string; readonly ch
   return html`<div class="empty"><strong>${title}</strong>${children !== undefined && html`<p>${children}</p>`}</div>`;
 }
 
-/** Shows a text that a click copies. */
-export function Copy({ text, label }: { readonly text: string; readonly label: string }): View {
+/** Shows a button that copies a text, which is made on the click. */
+export function Copy({ text, label }: { readonly text: () => string; readonly label: string }): View {
   const [state, setState] = useState(label);
   const onClick = async (): Promise<void> => {
     try {
-      await navigator.clipboard.writeText(text);
+      await navigator.clipboard.writeText(text());
       setState('Copied');
     } catch {
       setState('Select the text and copy it');

@@ -1,4 +1,4 @@
-import { useEffect, useState } from 'preact/hooks';
+import { useEffect, useMemo, useState } from 'preact/hooks';
 
 /**
  * The reader's place as in the address: `#/explore/logs.all?project=p`. A link to it shows the same. It never contains
@@ -56,5 +56,5 @@ export function usePlace(): Place {
     addEventListener('hashchange', onChange);
     return () => removeEventListener('hashchange', onChange);
   }, []);
-  return readPlace(hash);
+  return useMemo(() => readPlace(hash), [hash]);
 }

@@ -55,7 +55,7 @@ function Event_({ entry, zone }: { readonly entry: Entry; readonly zone: Zone })
       isOpen &&
       html`<div class="tree">
         <div class="quiet">
-          id ${entry.id ?? 'none'} <${Copy} text=${JSON.stringify(entry, null, 2)} label="Copy as JSON" />
+          id ${entry.id ?? 'none'} <${Copy} text=${() => JSON.stringify(entry, null, 2)} label="Copy as JSON" />
         </div>
         <p class="whole">${entry.event_message}</p>
         <${Tree} name="metadata" value=${entry.metadata} depth=${0} />

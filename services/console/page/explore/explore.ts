@@ -1,4 +1,4 @@
-import { useEffect, useState } from 'preact/hooks';
+import { useEffect, useMemo, useState } from 'preact/hooks';
 import { mayCall } from '../../wire.ts';
 import { call, CallError, callJson, type Answer } from '../api.ts';
 import { Chart } from '../chart.ts';
@@ -80,6 +80,11 @@ function Asked({ endpoint, place, zone }: AskedProps): View {
       setShown({ query, answer, rows: result });
     });
   useEffect(ask, [query]);
+  // the page is drawn every second, and an answer may have megabytes
+  const result = useMemo(
+    () => shown !== undefined && html`<${Result} endpoint=${endpoint} shown=${shown} place=${place} zone=${zone} />`,
+    [endpoint, shown, place, zone],
+  );
 
   const onAsk = (entered: Readonly<Record<string, string>>): void => {
     go(addressOf('explore', endpoint.name, entered));
@@ -96,7 +101,7 @@ function Asked({ endpoint, place, zone }: AskedProps): View {
       onAsk=${onAsk}
     />
     ${error !== undefined && html`<${Failure} error=${error} />`}
-    ${error === undefined && shown !== undefined && html`<${Result} endpoint=${endpoint} shown=${shown} place=${place} zone=${zone} />`}
+    ${error === undefined && result}
     ${error === undefined && shown === undefined && !isBusy && html`<${Empty} title="Nothing asked yet.">${isComplete ? '' : 'Fill in the required parameters. The busiest project of npm run demo is in the first line of npm run demo.'}<//>`}`;
 }
 
@@ -118,7 +123,7 @@ function Result({ endpoint, shown, place, zone }: AskedProps & { readonly shown:
       ${cache !== null && cache !== 'none' && html`<li>cache <b class="cache">${cache}</b></li>`}${age !== null && html`<li>age <b class="age">${age === '0' ? '<1 s' : duration(Number(age) * 1000)}</b></li>`}
       ${answer.headers.get('x-result-truncated') === 'true' && html`<li class="bad">cut at its largest number of rows</li>`}
     </ul>
-    <div class="curl"><code>${curl}</code><${Copy} text=${curl} label="Copy" /></div>
+    <div class="curl"><code>${curl}</code><${Copy} text=${() => curl} label="Copy" /></div>
     ${rows.length === 0 ? html`<${Empty} title="The answer has no rows.">Nothing matches these parameters.<//>` : html`<${Rows} endpoint=${endpoint} rows=${rows} place=${place} zone=${zone} />`}
   </section>`;
 }

@@ -54,7 +54,7 @@ export function Keys({ zone }: { readonly zone: Zone }): View {
       made !== undefined &&
       html`<${Dialog} title=${`The key ${made.name}`} isKept=${true} onClose=${() => setMade(undefined)}
         ><p>Copy it now: it is not shown again.</p>
-        <div class="curl"><code id="made-key">${made.key}</code><${Copy} text=${made.key} label="Copy" /></div
+        <div class="curl"><code id="made-key">${made.key}</code><${Copy} text=${() => made.key} label="Copy" /></div
       ><//>`
     }
     ${asked?.does === 'revoke' && html`<${Revoke} of=${asked.key} onClose=${() => setAsked(undefined)} onDone=${load} />`}

@@ -1,4 +1,4 @@
-import { useEffect, useState } from 'preact/hooks';
+import { useEffect, useMemo, useState } from 'preact/hooks';
 import type { DeadLetterBytes, DeadLetterRow, ReplayResult } from '../../wire.ts';
 import { runCommand } from '../api.ts';
 import { bytes, instant, outcomeText, type Zone } from '../format.ts';
@@ -44,7 +44,7 @@ export function Letter({ letter, zone, onClose, onReplayed }: Props): View {
           <dd>${content.record_time === null ? 'none' : instant(content.record_time, zone)}</dd>
           <dt>Key</dt>
           <dd>
-            ${content.key_base64 === null ? html`<span class="quiet">none</span>` : html`<code>${shortText(content.key_base64)}</code>`}
+            ${content.key_base64 === null ? html`<span class="quiet">none</span>` : html`<code><${Short} base64=${content.key_base64} /></code>`}
           </dd>
           <dt>Headers</dt>
           <dd>
@@ -52,7 +52,7 @@ export function Letter({ letter, zone, onClose, onReplayed }: Props): View {
               content.headers.length === 0
                 ? html`<span class="quiet">none</span>`
                 : html`<ul>
-                    ${content.headers.map((h) => html`<li><code>${h.name}</code> ${h.value_base64 === null ? 'null' : shortText(h.value_base64)}</li>`)}
+                    ${content.headers.map((h) => html`<li><code>${h.name}</code> ${h.value_base64 === null ? 'null' : html`<${Short} base64=${h.value_base64} />`}</li>`)}
                   </ul>`
             }
           </dd>`
@@ -77,16 +77,23 @@ export function Letter({ letter, zone, onClose, onReplayed }: Props): View {
 
 const decode = (base64: string): Uint8Array => Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
 
-function shortText(base64: string): string {
-  const octets = decode(base64);
-  return textOf(octets) ?? hexDump(octets.subarray(0, 64));
+// The page is drawn every second, and a letter may have megabytes: they are decoded once.
+
+/** Shows the text of bytes, else their first 64 in hexadecimal. */
+function Short({ base64 }: { readonly base64: string }): View {
+  return useMemo(() => {
+    const octets = decode(base64);
+    return textOf(octets) ?? hexDump(octets.subarray(0, 64));
+  }, [base64]);
 }
 
 const SHOWN_BYTES = 16 * 1024;
 
 function Value({ base64 }: { readonly base64: string }): View {
-  const octets = decode(base64);
-  const text = textOf(octets);
+  const { octets, text, dump } = useMemo(() => {
+    const all = decode(base64);
+    return { octets: all, text: textOf(all), dump: hexDump(all.subarray(0, SHOWN_BYTES)) };
+  }, [base64]);
   const [wantsHex, setWantsHex] = useState(false);
   const shown = wantsHex ? undefined : text;
   return html`<div class="value">
@@ -101,9 +108,9 @@ function Value({ base64 }: { readonly base64: string }): View {
       >
         Text</button
       ><button type="button" class="small" aria-pressed=${shown === undefined} onClick=${() => setWantsHex(true)}>Hex</button>
-      <${Copy} text=${shown ?? hexDump(octets)} label="Copy" />
+      <${Copy} text=${() => shown ?? hexDump(octets)} label="Copy" />
     </header>
-    ${octets.length === 0 ? html`<p class="quiet">The value is empty.</p>` : html`<pre tabindex="0">${shown?.slice(0, SHOWN_BYTES) ?? hexDump(octets.subarray(0, SHOWN_BYTES))}</pre>`}
+    ${octets.length === 0 ? html`<p class="quiet">The value is empty.</p>` : html`<pre tabindex="0">${shown?.slice(0, SHOWN_BYTES) ?? dump}</pre>`}
     ${octets.length > SHOWN_BYTES && html`<p class="quiet">The first ${bytes(SHOWN_BYTES)}. Copy takes all of it.</p>`}
   </div>`;
 }
