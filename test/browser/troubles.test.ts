@@ -14,7 +14,7 @@ import type { QueryService } from '../../services/query/service.ts';
 import { API_KEY, logger, openEngine, send, startService, type Engine } from '../integration/query/service.ts';
 import { waitFor } from '../harness/wait-for.ts';
 import { launchBrowser } from './chromium.ts';
-import { drawnChart, visit, type Visit, type VisitOptions } from './visit.ts';
+import { drawnChart, expectFits, visit, type Visit, type VisitOptions } from './visit.ts';
 
 // What a page does when something comes late, is refused, or is done in an unusual order. Answers are made up where
 // their content does not matter.
@@ -169,6 +169,52 @@ describe('a state that cannot be had', () => {
     await page.unrouteAll({ behavior: 'ignoreErrors' });
   });
 });
+
+test.each([390, 1280])(
+  'at %i pixels a long name is wrapped, and leaves a legend its colour and value',
+  async (width) => {
+    const topic = `logs.${'x'.repeat(130)}`;
+    const { page } = await open('#/overview', { key: API_KEY, viewport: { width, height: 844 } }, (fresh) =>
+      fresh.route('**/api/status*', async (route) => {
+        const { result } = (await (await route.fetch()).json()) as { result: Status };
+        const [series, alerts] = [Array.from({ length: result.steps }, () => 1), result.system!.alerts];
+        const system: Status['system'] = {
+          ...result.system!,
+          topics: [
+            {
+              topic,
+              source: topic,
+              events: series,
+              events_last_hour: 1,
+              age_ms: series,
+              newest_ms: 1,
+              lag: series,
+              lag_now: 1,
+            },
+          ],
+          alerts: alerts.map((a, i) => ({
+            ...a,
+            ...(i < 2 && {
+              state: i === 0 ? 'firing' : 'pending',
+              subjects: [{ name: topic, value: 'does not move', state: 'pending' }],
+            }),
+          })),
+          dead_letter_totals: [{ topic, reason: 'not_json', letters: 2, replayed: 1 }],
+        };
+        await json(route, { result: { ...result, system } });
+      }),
+    );
+    for (const of of ['.legend', '.alert.firing', '.alert.pending'])
+      await page.locator(of, { hasText: topic }).first().waitFor();
+    await expectFits(page);
+    const [swatch, value] = ['i', 'b'].map((of) => page.locator('.legend').first().locator(of));
+    expect([(await swatch!.boundingBox())!.width, (await value!.boundingBox())!.height]).toEqual([9, 18]);
+    await go(page, `#/dead-letters?topic=${topic}&reason=not_json&open=true`);
+    await page.getByRole('button', { name: `Replay 1 of ${topic}, not_json` }).waitFor();
+    await expectFits(page);
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
+  },
+);
 
 describe('a dialog', () => {
   const focused = (page: Page) => page.evaluate(() => document.activeElement?.textContent);
