@@ -334,6 +334,13 @@ describe('Explore', () => {
     expect(await page.getByRole('button', { name: 'Ask', exact: true }).isEnabled()).toBe(true);
   });
 
+  test('says where to find a project of the demo', async () => {
+    const { page } = await open('#/explore/logs.all');
+    expect(await page.locator('.empty p').innerHTML()).toBe(
+      'Fill in the required parameters. <code>npm run demo</code> names its busiest project when it starts.',
+    );
+  });
+
   test('reads a large answer once, and not with every state of the service', async () => {
     const { page } = await open('#/explore/logs.all?project=p', { key: API_KEY }, async (fresh) => {
       await countCalls(fresh);

@@ -102,7 +102,7 @@ function Asked({ endpoint, place, zone }: AskedProps): View {
     />
     ${error !== undefined && html`<${Failure} error=${error} />`}
     ${error === undefined && result}
-    ${error === undefined && shown === undefined && !isBusy && html`<${Empty} title="Nothing asked yet.">${isComplete ? '' : 'Fill in the required parameters. The busiest project of npm run demo is in the first line of npm run demo.'}<//>`}`;
+    ${error === undefined && shown === undefined && !isBusy && html`<${Empty} title="Nothing asked yet.">${isComplete ? '' : html`Fill in the required parameters. <code>npm run demo</code> names its busiest project when it starts.`}<//>`}`;
 }
 
 const LIMIT = 'limit';
