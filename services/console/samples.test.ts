@@ -133,7 +133,7 @@ test('an alert ends with the gauges that a rebalance takes away, and does not re
   const waits = gauge('sluice_ingest_partition_waits_for_group');
   const untaken = gauge('sluice_ingest_partition_untaken');
   const samples = createProcessSamples(registry, history);
-  const facts = { process: history, store: createHistory(), ingestHere: true, pushHere: true, rollupHere: true };
+  const facts = { history, ingestHere: true, pushHere: true, rollupHere: true };
   let step = 1000;
   /** Returns what fires after so many steps, while the current one has no sample yet. */
   async function take(steps: number, before: (i: number) => void = () => undefined): Promise<string[]> {
@@ -141,7 +141,7 @@ test('an alert ends with the gauges that a rebalance takes away, and does not re
       before(i);
       await samples.take(step++);
     }
-    return evaluateAlerts(facts, step, () => undefined)
+    return evaluateAlerts(facts, step)
       .filter(({ state }) => state !== 'ok')
       .flatMap(({ alert, state, subjects }) => subjects.map(({ name }) => `${alert} ${state}: ${name}`));
   }
