@@ -58,6 +58,7 @@ describe('the rules are those of deploy/prometheus/alerts.yml', () => {
       SluicePartitionPaused: ['== 1'],
       SluiceCacheCold: [`< ${1 - threshold}`, '> 1', '[30m]'],
       SluiceErrors: ['> 0.02', '[5m]', '5..'],
+      SluiceCallersBlocked: ['> 0.02', '[5m]'],
       SluiceClickHouseUnreachable: ['sluice_ready{check="clickhouse"} == 0'],
       SluiceNotReady: ['== 0'],
       SluiceEventsLost: [`> ${threshold}`, `[${LONGEST_WINDOW_SECONDS / 60}m]`],

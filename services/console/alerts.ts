@@ -243,6 +243,16 @@ export const rules: readonly Rule[] = [
     unless: [UNREACHABLE],
   },
   {
+    alert: 'SluiceCallersBlocked',
+    severity: 'ticket',
+    forSeconds: 300,
+    threshold: 0.02,
+    rule: 'more than 2 % of all requests of the last five minutes come from blocked addresses',
+    series: 'calls',
+    value: shareOf('blocked calls', 'calls', 300),
+    show: percent,
+  },
+  {
     alert: 'SluiceQueriesSlow',
     severity: 'ticket',
     forSeconds: 600,

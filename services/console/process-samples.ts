@@ -50,7 +50,10 @@ function byLabel<T extends Pick<Sample, 'labels'>>(samples: readonly T[], label:
 }
 
 async function requests({ history, gains }: Counters, step: number): Promise<void> {
-  for (const [endpoint, all] of byLabel(await gains('sluice_query_requests_total'), 'endpoint')) {
+  const calls = await gains('sluice_query_requests_total');
+  history.set('calls:query', step, sumOf(calls));
+  history.set('blocked calls:query', step, sumOf(await gains('sluice_query_blocked_requests_total')));
+  for (const [endpoint, all] of byLabel(calls, 'endpoint')) {
     if (endpoint === 'other') continue;
     const set = (name: string, of: readonly Gain[]): void => history.set(`${name}:${endpoint}`, step, sumOf(of));
     const byCache = (...states: string[]): Gain[] => all.filter(({ labels }) => states.includes(`${labels['cache']}`));

@@ -47,6 +47,7 @@ test('each step has what was counted in it, and what was counted before the firs
     buckets: [0.1, 1, 10],
     registers: [registry],
   });
+  const blocked = new Counter({ name: 'sluice_query_blocked_requests_total', help: 'x', registers: [registry] });
   const samples = createProcessSamples(registry, history);
   requests.inc({ endpoint: 'e', status: 200, cache: 'hit' }, 7);
   await samples.take(100);
@@ -54,6 +55,7 @@ test('each step has what was counted in it, and what was counted before the firs
   requests.inc({ endpoint: 'e', status: 200, cache: 'miss' });
   requests.inc({ endpoint: 'e', status: 503, cache: '' }, 3);
   requests.inc({ endpoint: 'other', status: 404, cache: '' }, 3);
+  blocked.inc(2);
   seconds.observe({ endpoint: 'e', cache: 'hit' }, 0.05);
   seconds.observe({ endpoint: 'e', cache: 'miss' }, 5);
   await samples.take(101);
@@ -69,6 +71,7 @@ test('each step has what was counted in it, and what was counted before the firs
   expect(history.values('queries:e', 100, 102, null)).toEqual([null, 1, 0]);
   expect(history.get('slow queries:e', 101)).toBeCloseTo(8 / 9);
   expect(history.names(100, 102).some((name) => name.endsWith(':other'))).toBe(false);
+  expect([history.get('blocked calls:query', 101), history.get('calls:query', 101)]).toEqual([2, 9]);
 });
 
 test('a partition with records to take that has not moved for ten minutes is stalled, until it moves', async () => {
@@ -103,7 +106,8 @@ test('a partition with records to take that has not moved for ten minutes is sta
   lag.set({ topic: 't', partition: 1 }, 0);
   for (const partition of [0, 1]) position.set({ topic: 't', partition }, 7);
   for (let step = 0; step < 60; step++) await samples.take(step);
-  expect(history.names(0, 60)).toEqual(['behind:t', 'lag:t', 'pushes:push', 'refused pushes:push']);
+  const ofRequests = ['blocked calls:query', 'calls:query', 'pushes:push', 'refused pushes:push'];
+  expect(history.names(0, 60).toSorted()).toEqual(['behind:t', 'lag:t', ...ofRequests].toSorted());
   await samples.take(60);
   expect(history.get('stalled:t 0', 60)).toBe(1);
   position.set({ topic: 't', partition: 0 }, 8);

@@ -58,6 +58,8 @@ interface State {
   readonly hitShare: number;
   readonly failedShare: number;
   readonly refusedShare: number;
+  /** of all requests, those of blocked addresses */
+  readonly blockedShare: number;
   readonly parts: number;
   readonly differences: number;
   readonly audits: boolean;
@@ -95,6 +97,7 @@ const HEALTHY: State = {
   hitShare: 0.9,
   failedShare: 0,
   refusedShare: 0,
+  blockedShare: 0,
   parts: 20,
   differences: 0,
   audits: true,
@@ -231,6 +234,7 @@ function scrapes(stateAt: (minute: number) => State, end: number): Map<string, (
       answered('logs.all', '200', 'none', s.clickhouse ? 60 : 0);
       answered('logs.all', '503', '', s.clickhouse ? 0 : 60);
       answered('other', '401', '', 5);
+      count('sluice_query_blocked_requests_total', query, asked * s.blockedShare);
       observe(
         'sluice_query_duration_seconds',
         { ...query, endpoint: 'usage.api-counts', cache: 'miss' },
@@ -366,6 +370,11 @@ const scenarios: readonly Scenario[] = [
     cause: 'one request in twenty fails, and processes start again and again',
     fires: 'SluiceErrors',
     during: { failedShare: 0.05, starts: true },
+  },
+  {
+    cause: 'one request in ten comes from a blocked address',
+    fires: 'SluiceCallersBlocked',
+    during: { blockedShare: 0.1 },
   },
   { cause: 'queries take four seconds', fires: 'SluiceQueriesSlow', during: { querySeconds: 4 } },
   { cause: 'callers ask with ever new parameters', fires: 'SluiceCacheCold', during: { hitShare: 0.1 } },
