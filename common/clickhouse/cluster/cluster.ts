@@ -34,7 +34,7 @@ export const CLUSTER_SETTINGS = {
   // a replica that was lost executes the statement when it returns
   distributed_ddl_output_mode: 'throw_only_active',
   distributed_ddl_task_timeout: 60,
-  // an insert ends with its session in Keeper: a node that Keeper has lost writes nothing later (node-list.ts)
+  // an insert is not repeated in a later session of its node, which Keeper may have lost meanwhile (node-list.ts)
   insert_keeper_max_retries: 0,
 } as const satisfies StatementSettings;
 
