@@ -64,7 +64,8 @@ export interface UsedCluster {
 }
 
 /** Starts a cluster of two replicas a shard for the tests of a file, with the rollup service. */
-export function useCluster({ shards, severable = false }: { shards: number; severable?: boolean }): UsedCluster {
+export function useCluster(shape: { shards: number; severable?: boolean; relayed?: boolean }): UsedCluster {
+  const { shards } = shape;
   const folder = temporaryFolder();
   const log: Record<string, unknown>[] = [];
   const ingests = new Set<RunningIngest>();
@@ -160,7 +161,7 @@ export function useCluster({ shards, severable = false }: { shards: number; seve
   }
 
   beforeAll(async () => {
-    cluster = await startCluster(folder.path, { shards, severable });
+    cluster = await startCluster(folder.path, shape);
     for (const { server } of cluster.nodes) await prepare(server);
     world = await createWorld();
     rollup = await startRollup({

@@ -1,5 +1,6 @@
 import { join } from 'node:path';
 import { startServer, type TestServer } from './clickhouse-server.ts';
+import { startKeeperRelay, type KeeperRelay } from './keeper-relay.ts';
 import { lastingPort } from './ports.ts';
 import { RELAY_HOST, startRelay } from './relay.ts';
 import { startZooKeeper, type ZooKeeper } from './zookeeper.ts';
@@ -21,6 +22,8 @@ interface ClusterNode {
 
 export interface TestCluster {
   readonly zookeeper: ZooKeeper;
+  /** Each node's way to ZooKeeper. Needs `relayed`. */
+  readonly keepers: readonly KeeperRelay[];
   /** shard after shard */
   readonly nodes: readonly ClusterNode[];
   /** CLICKHOUSE_URL of all nodes, or of these, in this order */
@@ -42,9 +45,13 @@ export async function startCluster(
     replicas = 2,
     config = '',
     severable = false,
-  }: { shards?: number; replicas?: number; config?: string; severable?: boolean } = {},
+    relayed = false,
+  }: { shards?: number; replicas?: number; config?: string; severable?: boolean; relayed?: boolean } = {},
 ): Promise<TestCluster> {
   const zookeeper = await startZooKeeper(dataDir);
+  const keepers = await Promise.all(
+    Array.from({ length: relayed ? shards * replicas : 0 }, () => startKeeperRelay(zookeeper.port)),
+  );
   const places: { shard: string; replica: string; ports: NodePorts }[] = [];
   for (let shard = 1; shard <= shards; shard++)
     for (let replica = 1; replica <= replicas; replica++)
@@ -58,9 +65,9 @@ export async function startCluster(
       .filter((p) => p.shard === shard)
       .map((p) => `<replica><host>127.0.0.1</host><port>${p.ports.tcp}</port></replica>`)
       .join('')}</shard>`;
-  const configOf = ({ shard, replica }: (typeof places)[number]): string => `
+  const configOf = ({ shard, replica }: (typeof places)[number], { port }: { readonly port: number }): string => `
   <zookeeper>
-    <node><host>127.0.0.1</host><port>${zookeeper.port}</port></node>
+    <node><host>127.0.0.1</host><port>${port}</port></node>
     <session_timeout_ms>15000</session_timeout_ms>
     <operation_timeout_ms>10000</operation_timeout_ms>
   </zookeeper>
@@ -80,7 +87,7 @@ export async function startCluster(
     const place = places[index]!;
     return startServer({
       dataDir: join(dataDir, `${place.shard}-${place.replica}-${lives[index]}`),
-      config: configOf(place),
+      config: configOf(place, keepers[index] ?? zookeeper),
       port: place.ports.http,
       tcpPort: place.ports.tcp,
       interserverPort: place.ports.interserver,
@@ -97,6 +104,7 @@ export async function startCluster(
     : [];
   return {
     zookeeper,
+    keepers,
     nodes,
     url: (database, indexes = nodes.map((_, i) => i)) =>
       indexes.map((i) => `${nodes[i]!.server.url}/${database}`).join(','),
@@ -114,7 +122,7 @@ export async function startCluster(
     async stop() {
       await Promise.all(nodes.map(({ server }) => server.kill()));
       await zookeeper.kill();
-      await Promise.all(relays.map((relay) => relay.close()));
+      await Promise.all([...relays, ...keepers].map((relay) => relay.close()));
     },
   };
 }

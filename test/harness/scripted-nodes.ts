@@ -109,7 +109,7 @@ export async function openWith(
   return clickhouse;
 }
 export const replicas = (...active: readonly string[]): Answers => ({
-  'FROM system.replicas': `${JSON.stringify({ own: 's1-r1', active })}\n`,
+  replica_is_active: `${JSON.stringify({ own: 's1-r1', active })}\n`,
 });
 export const tables = (...all: readonly { name: string; replicated: string | null }[]): Answers => ({
   create_table_query: all

@@ -87,10 +87,12 @@ test('a node that lags is waited for by what asks all nodes for fresh rows', asy
 });
 
 test('rows that Keeper has not heard of are no answer to who asks for fresh ones', async () => {
-  const part = '{"path":"/t/replicas/s1-r1/parts","name":"20260301_0_0_0"}\n';
+  const parts_to_check = '{"table":"batches","path":"/t/replicas/s1-r1/parts"}\n';
+  const part = '{"name":"20260301_0_0_0"}\n';
+  const answers = { parts_to_check, 'system.parts': part };
   const [first, second] = [
-    await startNode({ 'system.parts': part, 'system.zookeeper': '', 'SELECT 2': '{"n":2}\n' }),
-    await startNode({ 'system.parts': part, 'system.zookeeper': part, 'SELECT 2': '{"n":3}\n' }),
+    await startNode({ ...answers, 'system.zookeeper': '', 'SELECT 2': '{"n":2}\n' }),
+    await startNode({ ...answers, 'system.zookeeper': part, 'SELECT 2': '{"n":3}\n' }),
   ];
   const reader = fresh(await open(first, second), ['batches']);
   expect(await select(reader, 'SELECT 2')).toEqual([{ n: 3 }]);

@@ -179,8 +179,7 @@ async function sync(
       settings,
     });
   try {
-    await Promise.all(tables.map(fetch));
-    await assertCommitted(clickhouse, database, tables);
+    await Promise.all([...tables.map(fetch), assertCommitted(clickhouse, database, tables)]);
   } catch (error) {
     if (!(error instanceof ClickHouseError)) throw error;
     // a replica that has just joined has no tables yet
@@ -191,30 +190,31 @@ async function sync(
 }
 
 interface Part {
-  /** of its replica's parts in Keeper */
-  readonly path: string;
   readonly name: string;
 }
 
-const PARTS = `
-  SELECT concat(r.replica_path, '/parts') AS path, p.name AS name
-  FROM system.parts AS p INNER JOIN system.replicas AS r ON r.table = p.table
-  WHERE p.active AND p.database = {database:String} AND r.database = {database:String} AND p.table IN {tables:Array(String)}`;
-const IN_KEEPER = 'SELECT path, name FROM system.zookeeper WHERE path IN {paths:Array(String)}';
+/** Tables of which ClickHouse suspects a part, and where Keeper lists the parts of this replica. */
+const SUSPECTED = `
+  SELECT table, concat(replica_path, '/parts') AS path
+  FROM system.replicas
+  WHERE database = {database:String} AND table IN {tables:Array(String)} AND parts_to_check > 0`;
+const SHOWN = 'SELECT name FROM system.parts WHERE active AND database = {database:String} AND table = {table:String}';
+const IN_KEEPER = 'SELECT name FROM system.zookeeper WHERE path = {path:String}';
 
 /**
  * Throws while the node shows a part that Keeper does not have. An insert leaves one if the answer to its commit is lost
- * (UNKNOWN_STATUS_OF_INSERT), and ClickHouse detaches it after five minutes. Whoever counts its rows as stored loses
- * them. Keeper has every other part before its node shows it, so the node is asked first.
+ * (UNKNOWN_STATUS_OF_INSERT). ClickHouse suspects it, and detaches it after five minutes. Whoever counts its rows as
+ * stored loses them. Keeper has every other part before its node shows it, so the node is asked first.
  */
 async function assertCommitted(clickhouse: Reader, database: string, tables: readonly string[]): Promise<void> {
-  const shown = await select<Part>(clickhouse, PARTS, { database, tables });
-  if (shown.length === 0) return;
-  const paths = [...new Set(shown.map(({ path }) => path))];
-  const committed = new Set((await select<Part>(clickhouse, IN_KEEPER, { paths })).map((p) => `${p.path}/${p.name}`));
-  const other = shown.find(({ path, name }) => !committed.has(`${path}/${name}`));
-  if (other !== undefined)
-    throw lost(new Error(`Keeper does not have its part ${other.path}/${other.name}`), 'PART_NOT_IN_KEEPER');
+  const suspected = await select<{ table: string; path: string }>(clickhouse, SUSPECTED, { database, tables });
+  for (const { table, path } of suspected) {
+    const shown = await select<Part>(clickhouse, SHOWN, { database, table });
+    const committed = new Set((await select<Part>(clickhouse, IN_KEEPER, { path })).map(({ name }) => name));
+    const other = shown.find(({ name }) => !committed.has(name));
+    if (other !== undefined)
+      throw lost(new Error(`Keeper does not have its part ${path}/${other.name}`), 'PART_NOT_IN_KEEPER');
+  }
 }
 
 function inCluster<S extends { readonly settings?: StatementSettings }>(statement: S): S {
