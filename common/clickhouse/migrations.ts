@@ -84,8 +84,12 @@ export async function migrate(
   const run = randomUUID();
   // what was recorded through another replica, which this one may not have fetched yet
   const reader = fresh(clickhouse, ['migrations']);
-  await clickhouse.execute({ sql: CREATE_TABLE });
-  const before = await readRecorded(reader);
+  const before = await readRecorded(reader).catch(async (error: unknown) => {
+    if (!(error instanceof ClickHouseError) || error.codeName !== 'UNKNOWN_TABLE') throw error;
+    // an empty replica that joins would get a table which is no replica of the others
+    await clickhouse.execute({ sql: CREATE_TABLE });
+    return await readRecorded(reader);
+  });
   checkRecorded(migrations, before);
   let applied = 0;
   for (const migration of migrations.filter((m) => !isApplied(before, m))) {

@@ -133,6 +133,22 @@ test('what one replica migrated is not migrated again through one that lags behi
   }
 });
 
+test('a start creates no table on an empty node that has no database yet, or no tables', async () => {
+  const { queryOn, open } = await databaseBeside('joined');
+  const clickhouse = await open(0, 1);
+  const sql = 'CREATE TABLE a (n UInt8) ENGINE = MergeTree ORDER BY n';
+  const migrations = [{ version: 1, name: '0001_create_a.sql', checksum: 'a', statements: [sql] }];
+  await migrate(clickhouse, testLogger, migrations);
+  for (const statement of ['DROP DATABASE joined SYNC', 'CREATE DATABASE joined']) {
+    await queryOn(1, statement);
+    await expect(migrate(clickhouse, testLogger, migrations)).resolves.toEqual({ version: 1, applied: 0 });
+  }
+  await clickhouse.cluster!.complete();
+  const tables =
+    "SELECT groupArray((name, uuid)) FROM (SELECT * FROM system.tables WHERE database = 'joined' ORDER BY name)";
+  expect(await queryOn(1, tables)).toBe(await queryOn(0, tables));
+});
+
 test('a table that a migration creates on all nodes is created by nobody else', async () => {
   const { open } = await databaseBeside('migrating');
   const [one, other] = [await open(0, 1), await open(1, 0)];
