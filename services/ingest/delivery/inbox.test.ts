@@ -40,8 +40,12 @@ test('cuts follow each other without a hole or an overlap, hold every record onc
           inbox.offer({ to, records: log.filter((r) => r.offset >= from && r.offset <= to) });
           fetched = Math.max(fetched, to + 1);
           expect(inbox.end).toBe(fetched);
-          if (size % 2 === 0 || inbox.end === inbox.next) continue;
+          if (size % 2 === 0) continue;
           const cut = inbox.cut(limits);
+          if (cut === undefined) {
+            expect(inbox.end).toBe(inbox.next);
+            continue;
+          }
           expect(cut.first).toBe(next);
           expect(cut.last).toBeGreaterThanOrEqual(cut.first);
           expect(cut.records.every((r) => r.offset >= cut.first && r.offset <= cut.last)).toBe(true);
@@ -101,7 +105,7 @@ test('what was cut is held until it is released', () => {
   inbox.offer({ to: 1, records: [record(0, 500), record(1, 500)] });
   expect(inbox.bytes).toBe(1_000);
   const whole = inbox.bytes;
-  expect(inbox.cut({ maxRecords: 1, maxBytes: 1e9 }).bytes).toBe(whole / 2);
+  expect(inbox.cut({ maxRecords: 1, maxBytes: 1e9 })?.bytes).toBe(whole / 2);
   expect([inbox.bytes, inbox.heldBytes]).toEqual([whole / 2, whole]);
   inbox.release();
   expect([inbox.bytes, inbox.heldBytes]).toEqual([whole / 2, whole / 2]);

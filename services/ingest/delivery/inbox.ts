@@ -78,8 +78,9 @@ export class Inbox {
     for (const { free } of this.#held.splice(0, unwritten < 0 ? this.#held.length : unwritten)) free?.();
   }
 
-  /** The next batch within the limits, of one record at least. To be called only if `end` is behind `next`. */
-  cut({ maxRecords, maxBytes }: CutLimits): Cut {
+  /** The next batch within the limits (one record at least). Undefined if nothing was fetched. */
+  cut({ maxRecords, maxBytes }: CutLimits): Cut | undefined {
+    if (this.end === this.next) return undefined;
     let count = 0;
     let bytes = 0;
     while (count < this.size && count < maxRecords) {
@@ -88,19 +89,23 @@ export class Inbox {
       bytes += size;
       count++;
     }
-    return this.#take(count, count === this.size ? this.end - 1 : this.#records[count - 1]!.offset);
+    return this.#take(count, count === this.size ? this.end - 1 : this.#records[count - 1]!.offset, bytes);
   }
 
   /** The batch that ends at `last` exactly. Undefined until that was fetched. */
   cutAt(last: number): Cut | undefined {
     if (this.end <= last) return undefined;
-    const behind = this.#records.findIndex(({ offset }) => offset > last);
-    return this.#take(behind < 0 ? this.size : behind, last);
+    let count = 0;
+    let bytes = 0;
+    while (count < this.size && this.#records[count]!.offset <= last) {
+      bytes += this.#records[count]!.bytes;
+      count++;
+    }
+    return this.#take(count, last, bytes);
   }
 
-  #take(count: number, last: number): Cut {
+  #take(count: number, last: number, bytes: number): Cut {
     const records = this.#records.splice(0, count);
-    const bytes = records.reduce((sum, record) => sum + record.bytes, 0);
     const cut: Cut = { first: this.next, last, records, bytes };
     this.bytes -= bytes;
     this.#cutBytes = bytes;

@@ -331,6 +331,7 @@ export class Lane implements Companion {
       const fenced = await guard.persistently('the look at the register', () => guard.fence());
       if (fenced !== undefined || ports.isDraining()) return fenced;
       const cut = this.inbox.cut(this.#limits);
+      if (cut === undefined) return undefined;
       ports.onRoom();
       seat ??= this.#inviteOthers(cut);
       const { first, last, records } = cut;

@@ -100,7 +100,7 @@ function fiveMinutes(away: readonly Fake[], well: readonly Fake[]): number {
         const { inbox } = p.lane;
         if (inbox.end === inbox.next) p.seenAt = now;
         const isDue = !turns.has(p) || inbox.bytes >= LIMITS.maxBytes || now - p.seenAt >= FILLING_MS;
-        if (inbox.written !== inbox.next || inbox.end === inbox.next || !isDue) continue;
+        if (inbox.written !== inbox.next || !isDue) continue;
         inbox.cut(LIMITS);
         p.seenAt = now;
       }
