@@ -1,10 +1,10 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
+import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 
 /** Returns the arguments of a process with this start. */
 function processWith(start: string): string[] {
@@ -49,30 +49,56 @@ test('a start that nothing ends does not keep what has started from being stoppe
   expect(ms).toBeLessThan(6_000);
 }, 30_000);
 
-/** Runs a command in a terminal of its own. Sends SIGHUP when it says `running`, and closes the terminal a second later. */
+/**
+ * Runs a command in a terminal of its own, or as a background job of a shell there. When it says `running`, sends SIGHUP
+ * and closes the terminal so many seconds later, which sends SIGHUP only to what is in the foreground.
+ */
 const IN_A_TERMINAL = `
 import os, pty, signal, sys, time
-process, terminal = pty.fork()
-if process == 0:
-    os.execv(sys.argv[1], sys.argv[1:])
-while b"running" not in os.read(terminal, 1000):
-    pass
-os.kill(process, signal.SIGHUP)
-time.sleep(1)
-print(os.waitpid(process, os.WNOHANG)[1])
+place, seconds, *command = sys.argv[1:]
+leader, terminal = pty.fork()
+if leader == 0:
+    job = os.fork() if place == "background" else 0
+    if job == 0:
+        if place == "background":
+            os.setpgid(0, 0)
+        os.execv(command[0], command)
+    print("job", job, flush=True)
+    os.waitpid(job, 0)
+said = b""
+while b"running" not in said:
+    said += os.read(terminal, 1000)
+os.kill(int(said.split()[1]) if place == "background" else leader, signal.SIGHUP)
+time.sleep(float(seconds))
+print(os.waitpid(leader, os.WNOHANG)[1])
 os.close(terminal)
-print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
+print(os.waitstatus_to_exitcode(os.waitpid(leader, 0)[1]))
 `;
 
-test('a closed terminal stops it, and SIGHUP by itself does not', async () => {
-  const file = join(mkdtempSync(join(tmpdir(), 'run-')), 'stopped');
+/** What a process in a terminal writes when it stops. */
+async function inATerminal(
+  place: 'foreground' | 'background',
+  seconds: number,
+): Promise<[said: string, stopped: string]> {
+  const folder = mkdtempSync(join(tmpdir(), 'run-'));
+  const file = join(folder, 'stopped');
   const start = processWith(`
     const { writeFileSync } = await import('node:fs');
     add({ name: 'broker', stop: async () => writeFileSync(${JSON.stringify(file)}, 'broker stopped') });
-    setTimeout(() => {}, 60_000);
+    setTimeout(() => {}, 20_000);
     process.stdout.write('running');`);
-  const child = spawn('python3', ['-c', IN_A_TERMINAL, process.execPath, ...start]);
+  const child = spawn('python3', ['-c', IN_A_TERMINAL, place, String(seconds), process.execPath, ...start]);
   const [said] = await Promise.all([text(child.stdout), once(child, 'exit')]);
-  expect([said, readFileSync(file, 'utf8')]).toEqual(['0\n0\n', 'broker stopped']);
-  rmSync(dirname(file), { recursive: true });
+  await vi.waitFor(() => expect(existsSync(file)).toBe(true), 5_000);
+  const stopped = readFileSync(file, 'utf8');
+  rmSync(folder, { recursive: true });
+  return [said, stopped];
+}
+
+test('a closed terminal stops it, and SIGHUP by itself does not', async () => {
+  expect(await inATerminal('foreground', 2)).toEqual(['0\n0\n', 'broker stopped']);
+}, 30_000);
+
+test('a terminal that is closed a moment after SIGHUP stops it too', async () => {
+  expect(await inATerminal('background', 0.2)).toEqual(['0\n-1\n', 'broker stopped']);
 }, 30_000);

@@ -20,6 +20,8 @@ const STOP_DEADLINE_MS = 9_000;
 const START_END_MS = 2_000;
 /** Ctrl-C arrives directly and again through npm. Only a signal this much later means "at once", milliseconds. */
 const SECOND_SIGNAL_AFTER_MS = 1_000;
+/** A terminal is closed at most this long after its shell said so, milliseconds. */
+const SHELL_ENDS_MS = 1_000;
 
 /**
  * Runs a service, whose files are private to their owner. `start` builds its components in data order and hands
@@ -55,7 +57,12 @@ export async function runProcess(
   // SIGHUP also tells the query service to read its definitions again
   if (isatty(0))
     process.on('SIGHUP', (signal) => {
-      if (!isatty(0)) onSignal(signal);
+      const stopIfClosed = (): void => {
+        if (!isatty(0) && firstSignalAt === undefined) onSignal(signal);
+      };
+      stopIfClosed();
+      // a shell that ends may send the signal before its terminal is closed
+      setTimeout(stopIfClosed, SHELL_ENDS_MS).unref();
     });
 
   const failures = new Set<unknown>();

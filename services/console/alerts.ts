@@ -245,7 +245,7 @@ export const rules: readonly Rule[] = [
   {
     alert: 'SluiceCallersBlocked',
     severity: 'ticket',
-    forSeconds: 300,
+    forSeconds: 180,
     threshold: 0.02,
     rule: 'more than 2 % of all requests of the last five minutes come from blocked addresses',
     series: 'calls',
@@ -287,7 +287,7 @@ export const rules: readonly Rule[] = [
     series: 'pushes',
     value: shareOf('refused pushes', 'pushes', 300),
     show: percent,
-    unless: ['SluiceNotConsuming'],
+    unless: ['SluiceNotConsuming', 'SluiceCallersBlocked'],
     unknown: ({ pushHere }) => (pushHere ? undefined : 'HTTP push does not run in this process.'),
   },
 ];

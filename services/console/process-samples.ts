@@ -51,7 +51,7 @@ function byLabel<T extends Pick<Sample, 'labels'>>(samples: readonly T[], label:
 
 async function requests({ history, gains }: Counters, step: number): Promise<void> {
   const calls = await gains('sluice_query_requests_total');
-  history.set('calls:query', step, sumOf(calls));
+  history.set('calls:query', step, sumOf([...calls, ...(await gains('sluice_push_requests_total'))]));
   history.set('blocked calls:query', step, sumOf(await gains('sluice_query_blocked_requests_total')));
   for (const [endpoint, all] of byLabel(calls, 'endpoint')) {
     if (endpoint === 'other') continue;

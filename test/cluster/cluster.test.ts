@@ -141,7 +141,8 @@ test('a start creates no table on an empty node that has no database yet, or no 
   await migrate(clickhouse, testLogger, migrations);
   for (const statement of ['DROP DATABASE joined SYNC', 'CREATE DATABASE joined']) {
     await queryOn(1, statement);
-    await expect(migrate(clickhouse, testLogger, migrations)).resolves.toEqual({ version: 1, applied: 0 });
+    for (const from of [clickhouse, await open(1, 0)])
+      await expect(migrate(from, testLogger, migrations)).resolves.toEqual({ version: 1, applied: 0 });
   }
   await clickhouse.cluster!.complete();
   const tables =

@@ -39,6 +39,7 @@ test('rows that Keeper has not heard of are inserted again', { timeout: 600_000 
   expect(shown).toContain(part);
   const kept = `SELECT groupArray(name) FROM system.zookeeper WHERE path = '${path}/replicas/s1-r1/parts'`;
   expect(JSON.parse((await queryOn(0, kept)).replaceAll("'", '"'))).not.toContain(part);
+  expect(on.log).toContainEqual(expect.objectContaining({ reason: 'PART_NOT_IN_KEEPER' }));
   second!.heal();
 
   await on.world.finished(reader, PATIENCE_MS);

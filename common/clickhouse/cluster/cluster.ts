@@ -34,7 +34,8 @@ export const CLUSTER_SETTINGS = {
   // a replica that was lost executes the statement when it returns
   distributed_ddl_output_mode: 'throw_only_active',
   distributed_ddl_task_timeout: 60,
-  // an insert is not repeated in a later session of its node, which Keeper may have lost meanwhile (node-list.ts)
+  // No insert is repeated in a later session: Keeper may have ended the node's session meanwhile, and others may have
+  // gone on without the node (node-list.ts).
   insert_keeper_max_retries: 0,
 } as const satisfies StatementSettings;
 

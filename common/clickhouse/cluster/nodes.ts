@@ -162,8 +162,8 @@ export function concatenated(answers: readonly ReadResult[]): ReadResult {
 }
 
 /**
- * Resolves when the node has every row of these tables of a database that any node acknowledged before, and none that
- * the others will never have.
+ * Resolves when the node has every row of these tables of a database that any node acknowledged before, and Keeper has
+ * every part that the node shows.
  */
 async function sync(
   clickhouse: ClickHouse,

@@ -78,7 +78,7 @@ function createShelf<T extends Cached>(limits: Limits) {
     held.add(owner, more);
     bytes.add(owner, moreBytes);
   }
-  /** A new entry is the most recently used one; one that replaces another takes its place. */
+  /** A new entry is the most recently used one. One that replaces another keeps its place in the order. */
   function add(entry: Entry<T>): void {
     entries.set(entry.value.key, entry);
     count(entry.owner, 1, entry.bytes);

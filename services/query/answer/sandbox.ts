@@ -17,7 +17,7 @@ import { RESULT_FORMAT } from '../render/render.ts';
  * rows then go as parameters to an engine without our tables, other callers' statements or any right (`isolated`). Only
  * there the caller's text runs. Such a read also refuses the functions and databases that reveal the engine itself:
  * its version, the name of its host (checkIsolated in sql.ts).
- * docs/security.md says more of them. In server mode only the first wall bounds a statement inside a block.
+ * docs/security.md says more of them.
  */
 const SANDBOX_ROWS = 20_000;
 const SANDBOX_BYTES = 16 * 1024 * 1024;

@@ -60,6 +60,8 @@ interface State {
   readonly refusedShare: number;
   /** of all requests, those of blocked addresses */
   readonly blockedShare: number;
+  /** of all pushed requests */
+  readonly blockedPushes: number;
   readonly parts: number;
   readonly differences: number;
   readonly audits: boolean;
@@ -98,6 +100,7 @@ const HEALTHY: State = {
   failedShare: 0,
   refusedShare: 0,
   blockedShare: 0,
+  blockedPushes: 0,
   parts: 20,
   differences: 0,
   audits: true,
@@ -234,7 +237,9 @@ function scrapes(stateAt: (minute: number) => State, end: number): Map<string, (
       answered('logs.all', '200', 'none', s.clickhouse ? 60 : 0);
       answered('logs.all', '503', '', s.clickhouse ? 0 : 60);
       answered('other', '401', '', 5);
-      count('sluice_query_blocked_requests_total', query, asked * s.blockedShare);
+      const blockedPushes = s.pushes ? 60 * s.blockedPushes : 0;
+      count('sluice_query_blocked_requests_total', query, asked * s.blockedShare + blockedPushes);
+      answered('usage.api-counts', '429', '', asked * s.blockedShare);
       observe(
         'sluice_query_duration_seconds',
         { ...query, endpoint: 'usage.api-counts', cache: 'miss' },
@@ -254,6 +259,7 @@ function scrapes(stateAt: (minute: number) => State, end: number): Map<string, (
           s.kafka ? 60 * s.refusedShare : 60,
         );
         count('sluice_push_requests_total', { ...query, source: 'edge_logs', status: '422' }, 30);
+        count('sluice_push_requests_total', { ...query, source: 'edge_logs', status: '429' }, blockedPushes);
       }
     }
   }
@@ -376,6 +382,7 @@ const scenarios: readonly Scenario[] = [
     fires: 'SluiceCallersBlocked',
     during: { blockedShare: 0.1 },
   },
+  { cause: 'a blocked address pushes', fires: 'SluiceCallersBlocked', during: { blockedPushes: 0.8 } },
   { cause: 'queries take four seconds', fires: 'SluiceQueriesSlow', during: { querySeconds: 4 } },
   { cause: 'callers ask with ever new parameters', fires: 'SluiceCacheCold', during: { hitShare: 0.1 } },
   {
