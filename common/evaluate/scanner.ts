@@ -1,4 +1,3 @@
-import { isBlank } from '../json-text.ts';
 import { createPaths, MAX_NAME } from './paths.ts';
 
 /**
@@ -97,11 +96,11 @@ export function createScanner(wanted: readonly string[]) {
     found.fill(0);
     if (words.buffer !== bytes.buffer) words = new DataView(bytes.buffer);
     let end = limit;
-    while (end > start && isBlank(bytes[end - 1]!)) end--;
+    while (end > start && isSpace(bytes[end - 1]!)) end--;
     // the last byte closes the event, so reads outside of strings end before it
     if (end - start < 2 || bytes[end - 1] !== 0x7d) return scanOpen(bytes.subarray(start, end));
     let i = start;
-    while (isBlank(bytes[i]!)) i++;
+    while (isSpace(bytes[i]!)) i++;
     if (bytes[i] !== 0x7b) return i - start;
     const result = scanObject(bytes, i, end, found, memberOf);
     return result < 0 ? result : result - start;
@@ -142,10 +141,10 @@ function scanObject(
       if (isKey) {
         child = node === 0 ? 0 : memberOf(node, bytes, from, i, hasEscape);
         do c = bytes[++i]!;
-        while (isBlank(c));
+        while (isSpace(c));
         if (c !== 0x3a) return i;
         do c = bytes[++i]!;
-        while (isBlank(c));
+        while (isSpace(c));
         isKey = false;
         continue;
       }
@@ -158,7 +157,7 @@ function scanObject(
       open[depth++] = node * 2 + (isList ? 1 : 0);
       isList = c === 0x5b;
       do c = bytes[++i]!;
-      while (isBlank(c));
+      while (isSpace(c));
       if (isList) {
         node = 0;
         if (child !== 0 && c !== 0x7b) {
@@ -186,7 +185,7 @@ function scanObject(
     // after a value, or at the bracket that closes an empty container
     for (;;) {
       c = bytes[i]!;
-      while (isBlank(c)) c = bytes[++i]!;
+      while (isSpace(c)) c = bytes[++i]!;
       if (c === 0x2c) break;
       if (c !== (isList ? 0x5d : 0x7d)) return i;
       i++;
@@ -197,7 +196,7 @@ function scanObject(
       node = outer >> 1;
     }
     do c = bytes[++i]!;
-    while (isBlank(c));
+    while (isSpace(c));
     isKey = !isList;
     child = 0;
   }
@@ -268,6 +267,10 @@ function endOfNumber(bytes: Uint8Array, i: number): number {
     while (isDigit(c));
   }
   return i;
+}
+
+function isSpace(c: number): boolean {
+  return c === 0x20 || c === 0x0a || c === 0x0d || c === 0x09;
 }
 
 function isDigit(c: number): boolean {

@@ -1,4 +1,4 @@
-import { freePiece, recycle, writeLength } from './row-binary.ts';
+import { freePiece, recycle } from './row-binary.ts';
 
 // Rows as one block of ClickHouse's Native format: the numbers of columns and rows, then each column with its name, its
 // type and its values. https://clickhouse.com/docs/interfaces/formats/Native
@@ -79,8 +79,11 @@ export function* nativeBlock(
   const piece = freePiece();
   const target: Target = { piece, bytes: piece, at: 0 };
   const cursors = batches.map((rows): Cursors => ({ ...rows, at: [...rows.starts] }));
-  const rows = cursors.reduce((sum, { order }) => sum + order.length, 0);
-  for (const length of [columns.length, rows]) target.at = writeLength(piece, target.at, length);
+  writeLength(target, columns.length);
+  writeLength(
+    target,
+    cursors.reduce((sum, { order }) => sum + order.length, 0),
+  );
   for (const { name, type } of columns) {
     writeText(target, name);
     writeText(target, type);
@@ -133,7 +136,7 @@ function textsFrom({ records, pieces, starts }: Texts, order: readonly number[],
     } else {
       const value = record.value!;
       if (!hasRoom(target, MAX_LENGTH_BYTES + value.length)) return next;
-      target.at = writeLength(target.bytes, target.at, value.length);
+      writeLength(target, value.length);
       copy(value, 0, value.length, target);
     }
   }
@@ -271,6 +274,12 @@ export function endOfString(piece: Uint8Array, start: number): number {
 }
 
 function writeText(target: Target, text: string): void {
-  target.at = writeLength(target.bytes, target.at, text.length);
+  writeLength(target, text.length);
   target.at += target.bytes.write(text, target.at, 'latin1');
+}
+
+function writeLength(target: Target, value: number): void {
+  let rest = value;
+  for (; rest >= 0x80; rest >>>= 7) target.bytes[target.at++] = (rest & 0x7f) | 0x80;
+  target.bytes[target.at++] = rest;
 }

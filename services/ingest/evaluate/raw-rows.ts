@@ -1,7 +1,6 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { leastPeriod, type EventReader } from '../../../common/evaluate/event.ts';
 import { sourceOf, type ColumnKind, type KnownSource, type SourceName } from '../../../common/sources.ts';
-import type { Rules } from './evaluate.ts';
 import { endOfString, nativeBlock, startOfText, type Column, type Type, type WrittenRows } from './native-block.ts';
 import type { BatchPlace, Record } from './record.ts';
 import { recycle, RowBinary } from './row-binary.ts';
@@ -72,7 +71,12 @@ export function lastRawInsert(batches: readonly RawRows[]) {
   }
 }
 
-type Stamp = Pick<Rules, 'version' | 'evaluatedAt' | 'period'>;
+/** What all rows of a batch are evaluated with; see Rules. */
+interface Stamp {
+  readonly version: number;
+  readonly evaluatedAt: number;
+  readonly period: number;
+}
 
 function constantsOf({ topic, incarnation, partition, batchLast }: BatchPlace, { evaluatedAt, version }: Stamp) {
   const out = new RowBinary(0);

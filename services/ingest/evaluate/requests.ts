@@ -22,10 +22,16 @@ export function familiesOf(bytes: Uint8Array, from: number, to: number): number 
   for (let i = from; i + 3 < to; i++) {
     if (bytes[i] !== 0x2f) continue;
     const family = FAMILY_BY_LETTER[bytes[i + 3]!];
-    if (family === undefined || i + family.mark.length > to) continue;
-    if (isSame(family.mark, 0, bytes, i, family.mark.length)) bits |= family.bit;
+    if (family !== undefined && isAt(family.mark, bytes, i, to)) bits |= family.bit;
   }
   return bits;
+}
+
+function isAt(mark: Uint8Array, bytes: Uint8Array, at: number, to: number): boolean {
+  if (at + mark.length > to) return false;
+  let k = 1;
+  while (k < mark.length && bytes[at + k] === mark[k]) k++;
+  return k === mark.length;
 }
 
 /**
@@ -46,7 +52,7 @@ export function refsOf(bytes: Uint8Array, from: number, to: number): number[] | 
       letters += run;
       if (letters > MAX_LETTERS) return undefined;
       for (let start = i - run; start <= i - REF_LETTERS; start++) {
-        if (starts.some((other) => isSame(bytes, other, bytes, start, REF_LETTERS))) continue;
+        if (starts.some((other) => isSame(bytes, other, start))) continue;
         if (starts.length === MAX_REFS) return undefined;
         starts.push(start);
       }
@@ -56,8 +62,8 @@ export function refsOf(bytes: Uint8Array, from: number, to: number): number[] | 
   return starts;
 }
 
-function isSame(one: Uint8Array, from: number, other: Uint8Array, otherFrom: number, length: number): boolean {
+function isSame(bytes: Uint8Array, one: number, other: number): boolean {
   let k = 0;
-  while (k < length && one[from + k] === other[otherFrom + k]) k++;
-  return k === length;
+  while (k < REF_LETTERS && bytes[one + k] === bytes[other + k]) k++;
+  return k === REF_LETTERS;
 }

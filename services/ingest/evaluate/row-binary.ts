@@ -26,15 +26,6 @@ export function freePiece(): Buffer {
   return freed === undefined ? Buffer.allocUnsafeSlow(PIECE_BYTES) : Buffer.from(freed);
 }
 
-/** Writes a length as LEB128 into reserved room. Returns the position after it. */
-export function writeLength(bytes: Uint8Array, start: number, length: number): number {
-  let at = start;
-  let rest = length;
-  for (; rest >= 0x80; rest >>>= 7) bytes[at++] = (rest & 0x7f) | 0x80;
-  bytes[at++] = rest;
-  return at;
-}
-
 export class RowBinary {
   readonly #pieceBytes: number;
   #piece: Buffer = Buffer.alloc(0);
@@ -122,7 +113,9 @@ export class RowBinary {
   }
 
   length(value: number): void {
-    this.#at = writeLength(this.#piece, this.#at, value);
+    let rest = value;
+    for (; rest >= 0x80; rest >>>= 7) this.#piece[this.#at++] = (rest & 0x7f) | 0x80;
+    this.#piece[this.#at++] = rest;
   }
 
   /** bytes[from, to) alone. */
