@@ -121,6 +121,20 @@ test.each<[string, Partial<Facts & Ownership>, string]>([
     '0:5, recover 5-6@777!, meet 4',
   ],
   ['announced in both groups', { end: end(4), intents: [intent(5, 6), intent(5, 6)] }, '0:5, recover 5-6@777!, meet 4'],
+  [
+    'announced in both groups, not at the same time, and not begun: the newer one may still be sent',
+    { end: end(4), intents: [intent(5, 6, { rules: { ...RULES, evaluatedAt: 700 } }), intent(5, 6)] },
+    '0:5, recover 5-6@777!, drop 5-6, meet 4',
+  ],
+  [
+    'announced in both groups, not at the same time, and the older one is written in part',
+    {
+      end: end(4),
+      intents: [intent(5, 6), intent(5, 6, { rules: { ...RULES, evaluatedAt: 700 } })],
+      orphans: [orphan(6, [5], { evaluatedAt: 700 })],
+    },
+    '0:5, recover 5-6@700!, drop 5-6, meet 4',
+  ],
   ['announced and in the ledger already', { end: end(6), intents: [intent(5, 6)] }, '0:7, meet 4'],
   [
     'announced beyond a restored ledger, nothing there',
