@@ -118,7 +118,7 @@ describe('the three services', () => {
     };
   }
 
-  /** Exit code of a health check in the container's environment; by default the one of docker-compose.yml. */
+  /** Exit code of a health check in the container's environment: that of docker-compose.yml, which asks for readiness. */
   async function health(name: ServiceName, check = compose.services[name]!.healthcheck.test): Promise<number> {
     const [kind, ...command] = check;
     expect(kind).toBe('CMD');
@@ -144,6 +144,7 @@ describe('the three services', () => {
           waitFor(async () => container.hasEnded() || (await health(name)) === 0, 60_000, `${name} is healthy`),
         ]),
       ).toBe(true);
+      expect(await health(name, image.config.Healthcheck.Test), 'the image says that it lives').toBe(0);
     }
   }, 200_000);
 

@@ -140,8 +140,8 @@ export function createNodeList({ urls, shard, ...options }: NodeListOptions) {
   }
 
   /**
-   * The results of all nodes. One that is lost, or refuses, may be left out as soon as Keeper has ended its session,
-   * because an insert on it can no longer be committed. Throws if it has not.
+   * The results of all nodes. One that is lost, or refuses, may be left out as soon as Keeper has ended its session:
+   * then only a node that was suspended, and goes on, can still commit an insert (docs/scale.md). Throws if it has not.
    */
   async function onEvery<T>(work: (clickhouse: ClickHouse) => Promise<T>): Promise<T[]> {
     const outcomes = await onNodes(work);

@@ -103,7 +103,8 @@ export function planTakeover(known: Facts): Plan {
   const { end, orphans, low, high, atEnd } = known;
   const inLedger = end?.incarnation ?? -1;
   const isOpen = (i: Intent): boolean => i.incarnation > inLedger || (i.incarnation === inLedger && i.last > end!.last);
-  // the newest first: where two groups announced one range, only the writer of the newer one may still send its insert
+  // The newest first, by the clocks of their writers: where two groups announced one range and neither has rows, only
+  // the insert of the newer one may still arrive.
   const intents = known.intents.filter(isOpen).toSorted((a, b) => b.rules.evaluatedAt - a.rules.evaluatedAt);
   const facts = { ...known, intents };
   const latest = Math.max(
